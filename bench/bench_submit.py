@@ -1,0 +1,37 @@
+"""Bodies that do nothing, through worker threads that have been started before."""
+
+import pytest
+from settings import SOON_S, scaled
+from sides import open_side
+
+SUBMISSIONS = scaled(50_000)
+ROUND_TRIPS = scaled(5_000)
+MANY = scaled(100_000)
+
+POOLS = ["compiled", "reference", "ThreadPoolExecutor"]
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=["1worker", "4workers"])
+@pytest.mark.parametrize("name", POOLS)
+def bench_flood(name, size, measure):
+    side = open_side(name, size)
+    work = f"submit → done, {size} worker{'s' if size > 1 else ''}"
+    measure(work, name, SUBMISSIONS, side.flood, SUBMISSIONS)
+    side.close()
+
+
+@pytest.mark.parametrize("name", POOLS)
+def bench_round_trip(name, measure):
+    side = open_side(name)
+    measure("submit → result(), 1 worker", name, ROUND_TRIPS, side.round_trips, ROUND_TRIPS)
+    side.close()
+
+
+@pytest.mark.parametrize("name", ["compiled", "reference", "heapq + Condition"])
+def bench_submit_many(name, measure):
+    side = open_side(name)
+    tasks = measure(
+        f"submit_many, {MANY:,} delayed, per task", name, MANY, side.schedule_many, MANY, SOON_S
+    )
+    assert len(tasks) == MANY
+    side.close()

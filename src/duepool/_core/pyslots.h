@@ -1,0 +1,87 @@
+/* Small pieces of the interpreter's C interface that Cython does not spell. */
+#ifndef DUEPOOL_PYSLOTS_H
+#define DUEPOOL_PYSLOTS_H
+
+#include "Python.h"
+
+#include "platform.h"
+
+/* The innermost body (or worker between bodies) of this thread: a stack through the C frames of the
+ * run loops and ticks. References are borrowed from those frames. */
+typedef struct dp_frame {
+    PyObject *engine;
+    PyObject *task;          /* NULL between bodies */
+    struct dp_frame *below;
+    int worker;              /* -1: tick() */
+} dp_frame;
+
+static DP_THREAD_LOCAL dp_frame *dp_top = NULL;
+
+static inline void dp_push_frame(dp_frame *frame) {
+    frame->below = dp_top;
+    dp_top = frame;
+}
+static inline void dp_pop_frame(dp_frame *frame) { dp_top = frame->below; }
+
+static inline int dp_is_list(PyObject *o) { return PyList_CheckExact(o); }
+
+/* Lists that only the engine knows and never resizes. All three are plain stores and loads, callable
+ * under the monitor: None, whose count they change, is never freed. */
+static inline void dp_list_publish(PyObject *list, Py_ssize_t index, PyObject *item) {
+    ((PyListObject *)list)->ob_item[index] = item; /* takes the reference to item, over a None */
+    Py_DECREF(Py_None);
+}
+static inline PyObject *dp_list_exchange(PyObject *list, Py_ssize_t index, PyObject *item) {
+    PyObject *old = ((PyListObject *)list)->ob_item[index];
+    ((PyListObject *)list)->ob_item[index] = item;
+    return old; /* its reference goes to the caller, to be dropped after unlocking */
+}
+static inline PyObject *dp_list_peek(PyObject *list, Py_ssize_t index) {
+    return ((PyListObject *)list)->ob_item[index];
+}
+static inline PyObject *dp_new_none(void) {
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+/* The raised exception, normalised, with its traceback; the error indicator is cleared. No frame of
+ * ours is added to the traceback, so that it begins with the body's own. */
+static inline PyObject *dp_take_error(void) {
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+        Py_DECREF(traceback);
+    }
+    Py_XDECREF(type);
+    return value;
+#endif
+}
+
+/* Call a body. NULL: it raised, and *error holds the exception (a new reference). */
+static inline PyObject *dp_call(PyObject *fn, PyObject *args, PyObject *kwargs, PyObject **error) {
+    PyObject *result = PyObject_Call(fn, args, kwargs);
+    *error = result == NULL ? dp_take_error() : NULL;
+    return result;
+}
+
+/* 1: a plain function that a thread can run; 0: a coroutine function; -1: look closer. */
+static inline int dp_plain_function(PyObject *fn) {
+    if (PyMethod_Check(fn)) fn = PyMethod_GET_FUNCTION(fn);
+    if (PyFunction_Check(fn)) {
+        int flags = ((PyCodeObject *)PyFunction_GET_CODE(fn))->co_flags;
+        return (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)) == 0 ? 1 : -1;
+    }
+    return PyCFunction_CheckExact(fn) ? 1 : -1;
+}
+
+/* A new, empty instance of a class whose constructor must not run. */
+static inline PyObject *dp_new(PyTypeObject *type, PyObject *empty) {
+    return type->tp_new(type, empty, NULL);
+}
+
+#endif

@@ -1,0 +1,62 @@
+"""How a failure is kept, and what is logged of it.
+
+A leaf module: both engines make a ``Failure`` for a body that raised.
+"""
+
+import logging
+import sys
+from types import TracebackType
+from typing import Any
+
+logger = logging.getLogger("duepool")
+
+
+class Failure:
+    """The exception that a body raised, with the traceback it had then.
+
+    ``result()`` raises the exception with this traceback anew each time, so that it never grows.
+    A failure that nobody looked at is logged when it dies, as asyncio does; only failed tasks pay
+    for that. Nothing is logged once the interpreter has begun to leave.
+    """
+
+    __slots__ = ("__weakref__", "exception", "label", "observed", "traceback")
+
+    def __init__(
+        self, exception: BaseException, traceback: TracebackType | None, label: str, observed: bool
+    ) -> None:
+        self.exception = exception
+        self.traceback = traceback
+        self.label = label
+        self.observed = observed
+
+    def look(self) -> BaseException:
+        """The exception with its first traceback; it counts as seen from now on."""
+        self.observed = True
+        return self.exception.with_traceback(self.traceback)
+
+    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
+        if self.observed or _finalizing():
+            return
+        exception = self.exception
+        logger.error(
+            "%s failed and nobody looked at its exception",
+            self.label,
+            exc_info=(type(exception), exception, self.traceback),
+        )
+
+
+def report_callback(callback: object, task: object, error: BaseException) -> None:
+    """Log an exception of a done-callback or a watcher; it stops nothing else."""
+    logger.error(
+        "a callback of %r raised: %r",
+        task,
+        callback,
+        exc_info=(type(error), error, error.__traceback__),
+    )
+
+
+def report_clock(clock: object, error: BaseException) -> None:
+    """Log the first failure of an injected clock."""
+    logger.error(
+        "the clock %r failed; the last known time stands in for it: %s", clock, error, exc_info=error
+    )

@@ -1,0 +1,397 @@
+"""The engine: submissions, claims, cancels, ends and shutdown over the composite steps.
+
+Guarantees, under threads:
+
+- A task is claimed by exactly one owner: the claim is one hold of the monitor.
+- The monitor is never held while a body, a callback, a watcher, a user's clock, a handshake, the
+  crew or the latch runs, and no object of the user is freed under it. Python's own garbage
+  collector may run under it, since this engine allocates there: a finalizer that comes back gets
+  ``RuntimeError`` and changes nothing.
+- Everything that can raise comes before admission. What a signal handler raises later is raised
+  after the step is complete: the task is then admitted although no handle was returned.
+- A task ends once: result, state, history, then handshake, watchers, and then the engine forgets
+  the task, its body, arguments and result.
+- A worker survives whatever a body, a watcher or a clock raises.
+
+Assumes CPython's rule that signals are looked at only at calls, function entries and backward
+jumps; where that is wrong, only a Ctrl-C in the middle of a step can be felt.
+
+The names of the other modules are exported here; ``other_depth`` is set by the face.
+"""
+
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from duepool._outcome import Failure, report_callback
+from duepool._values import (
+    AFTER,
+    AT,
+    CANCEL_ALL,
+    MAX_NS,
+    NOW,
+    RUN_ALL,
+    Counts,
+    EngineConfig,
+    TaskState,
+    TaskView,
+    check_body,
+    due_overflow,
+)
+from duepool.errors import (
+    BrokenScheduler,
+    QueueFull,
+    SchedulerClosed,
+    UnknownTask,
+)
+
+from .admission import ADMITTED, CLOSED
+from .clock import Cell, monotonic_ns
+from .ending import Ending
+from .frames import current_task, frame_depth, top_mark
+from .handle import Handle
+from .monitor import through
+from .reading import Reader
+from .record import FAILED, Record
+from .runs import Runs
+from .scheduler import SchedulerBase
+from .table import view_of
+from .task import TaskBase
+
+__all__ = [
+    "NAME",
+    "Cell",
+    "Engine",
+    "Handle",
+    "SchedulerBase",
+    "TaskBase",
+    "current_task",
+    "frame_depth",
+    "monotonic_ns",
+    "other_depth",
+    "top_mark",
+]
+
+NAME = "python"
+
+other_depth: Callable[[], int] | None = None  # depth of the other engine kind on this thread
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]
+
+
+class Engine(Runs):
+    """One scheduler's engine. Every public method may be called from any thread."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config.capacity, config.history)
+        self.config = config
+        self.clock = config.clock
+        self.max_workers = config.max_workers
+        self.handle = Handle(self, self.monitor, getattr(config.crew, "latch", None))
+        self.broken: BaseException | None = None
+        self._reader = Reader(config.clock, self.monitor)
+        # Guarded by the monitor:
+        self._spare: list[int] = []  # indexes whose thread could not be started
+        self._next_index = 0
+        self._inside = 0  # own workers that wait inside a shutdown
+
+    # -- submission --------------------------------------------------------------------------
+
+    def submit_as(
+        self,
+        name: str | None,
+        kind: int,
+        value: int,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+    ) -> Any:
+        """Admit one task; ``value`` is a delay (AFTER) or an instant (AT) in nanoseconds."""
+        self.handle.refuse_fork()
+        check_body(fn)
+        return self._submit(name, kind, value, [(fn, args, kwargs)])[0]
+
+    def submit_many_as(
+        self,
+        name: str | None,
+        bodies: list[tuple[Callable[..., Any], tuple[Any, ...]]],
+        delay_ns: int,
+    ) -> list[Any]:
+        """Admit all bodies in one step, or none."""
+        self.handle.refuse_fork()
+        for fn, _ in bodies:
+            check_body(fn)
+        return self._submit(name, AFTER, delay_ns, [(fn, args, None) for fn, args in bodies])
+
+    def _submit(self, name: str | None, kind: int, value: int, calls: list[Call]) -> list[Any]:
+        count = len(calls)
+        if self.admission.closed:
+            self._refuse(count)
+        self._hire(count)
+        now = self._reader.strict()
+        due = now if kind == NOW else now + value if kind == AFTER else max(now, value)
+        past = kind == AT and value < now and self.config.past_due_reject
+        name = None if name is None else str(name)
+        tasks = []
+        records = []
+        for fn, args, kwargs in calls:
+            context = copy_context() if self.config.copy_context else None
+            record = Record(due, now, name)
+            record.payload = (fn, args, kwargs or {}, context if context else None)
+            task = object.__new__(self.config.task_type)
+            task._engine = self
+            task._record = record
+            record.task = task
+            tasks.append(task)
+            records.append(record)
+        with self.monitor.lock():
+            verdict = self.admission.verdict(count)
+            if verdict != ADMITTED:
+                self.admission.try_admit(count)  # counts the refusal
+            elif due <= MAX_NS and not past:
+                through(self.admit, records)
+                return tasks
+        for record in records:
+            record.task = None  # breaks the cycle
+        if verdict == CLOSED:
+            self._raise_closed()
+        if verdict != ADMITTED:
+            raise QueueFull(
+                f"{self.config.label} holds {self.admission.queued} queued tasks and its capacity "
+                f"is {self.admission.capacity}: no room for {count} more"
+            )
+        if due > MAX_NS:
+            raise due_overflow("delay", f"of {value} ns", now)
+        raise ValueError(
+            f"due_ns {value} is past: the scheduler's clock says {now}, and past_due is 'reject'"
+        )
+
+    def _refuse(self, count: int) -> None:
+        with self.monitor.lock():
+            self.admission.try_admit(count)  # closed for ever: counts the refusal
+        self._raise_closed()
+
+    def _raise_closed(self) -> None:
+        if self.broken is not None:
+            raise self._broken_error()
+        raise SchedulerClosed("cannot schedule new futures after shutdown")
+
+    def _broken_error(self) -> BrokenScheduler:
+        error = BrokenScheduler(
+            f"the initializer of a worker of {self.config.label} failed: {self.broken!r}"
+        )
+        error.__cause__ = self.broken
+        return error
+
+    def _hire(self, count: int) -> None:
+        """Start one more worker for each of ``count`` submissions while there may be more.
+
+        Raises what the platform raises when a thread cannot start and none is known to live.
+        """
+        for _ in range(count):
+            if len(self._workers) >= self.max_workers:
+                return
+            index = -1
+            try:
+                with self.monitor.lock():
+                    if self.admission.closed or len(self._workers) >= self.max_workers:
+                        return
+                    index = self._spare[-1] if self._spare else self._next_index
+                    self._workers[index] = False
+                    if self._spare:
+                        self._spare.pop()
+                    else:
+                        self._next_index += 1
+                self.config.crew.hire(self.handle, index)
+            except BaseException as error:
+                if index < 0:
+                    raise
+                with self.monitor.lock():
+                    self._workers.pop(index, None)
+                    alone = not any(self._workers.values())
+                    if isinstance(error, Exception):
+                        self._spare.append(index)  # else its thread may have started after all
+                self.handle.notify()
+                if alone or not isinstance(error, Exception):
+                    raise
+                return
+            with self.monitor.lock():
+                if index in self._workers:
+                    self._workers[index] = True
+
+    # -- the clock and what is known -----------------------------------------------------------
+
+    def now_ns(self) -> int:
+        """The time on the scheduler's clock; the last known one when a user's clock fails."""
+        self.handle.refuse_fork()
+        return self._reader.lenient()
+
+    def next_due_ns(self) -> int | None:
+        """When the next queued task is due, None when none is queued."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            head = self.heap.peek()
+            return None if head is None else head.due_ns
+
+    def wake(self) -> None:
+        """The time of the clock has jumped: read it now."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            through(self.monitor.wake)
+
+    def get(self, number: int) -> Any:
+        """The unfinished task with this id."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            record = self.table.find(number)
+            if record is not None:
+                return record.task
+            issued = 1 <= number <= self.table.last_id
+        raise UnknownTask(
+            f"task {number} has finished; view() may still know it"
+            if issued
+            else f"there never was a task {number}"
+        )
+
+    def view(self, number: int) -> TaskView:
+        """The record of a task, unfinished or in the history."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            record = self.table.find(number)
+            view = self.table.past(number) if record is None else view_of(record)
+            issued = 1 <= number <= self.table.last_id
+        if view is not None:
+            return view
+        raise UnknownTask(
+            f"task {number} has finished and its record left the history"
+            if issued
+            else f"there never was a task {number}"
+        )
+
+    def view_of(self, task: Any) -> TaskView:
+        """The record of a task, whatever its age."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            return view_of(task._record)
+
+    def tasks(self, state: TaskState | int | None = None) -> list[Any]:
+        """The unfinished tasks, or those in one state, by id."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            records = self.table.records()
+            return [r.task for r in records if state is None or r.state == state]
+
+    def counts(self) -> Counts:
+        """All counters, at one instant."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            table = self.table
+            return Counts(
+                queued=table.queued,
+                running=table.running,
+                cancel_requested=table.cancel_requested,
+                succeeded=table.succeeded,
+                failed=table.failed,
+                cancelled=table.cancelled,
+                admitted=table.last_id,
+                rejected=self.admission.rejected,
+                max_queued=table.max_queued,
+                wakeups=self.monitor.wakeups,
+                clock_errors=self._reader.errors,
+                live_workers=len(self._workers),
+                inside_waiting=self._inside,
+                closed=self.admission.closed,
+                lateness_total_ns=table.lateness_total_ns,
+                lateness_max_ns=table.lateness_max_ns,
+                lateness_buckets=tuple(table.lateness_buckets),
+            )
+
+    def finished_since(self, mark: int) -> list[TaskView]:
+        """The views of what ended after the first ``mark`` ends, as far as the history reaches."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            return self.table.views_since(mark)
+
+    # -- shutting down -----------------------------------------------------------------------
+
+    def close(self, mode: int) -> int:
+        """Refuse submissions from now on, and claim no more than ``mode`` says; never loosens what
+        an earlier call said. Returns the time it went by."""
+        self.handle.refuse_fork()
+        now = self._reader.lenient()
+        with self.monitor.lock():
+            through(self.shut, mode, now)
+            quiet = self.idle()
+        if quiet:
+            self.handle.notify()
+        return now
+
+    def fail(self, exc: BaseException) -> None:
+        """An initializer failed: nothing will run here; what is queued ends FAILED."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            if self.broken is None:
+                self.broken = exc
+        self.close(CANCEL_ALL)
+        for task in self._queued_tasks(None):
+            ending = Ending()
+            ending.failure = Failure(
+                self._broken_error(), None, label=f"task {task._record.id}", observed=True
+            )
+            self._drop_queued(task, ending, FAILED, self._reader.lenient(), 0)
+        self.handle.notify()
+
+    def drop(self) -> None:
+        """The face died without a shutdown. Never raises.
+
+        It may die in a garbage collection under this very monitor: the close is then left to the
+        workers, whose gates are opened for it.
+        """
+        if self.handle.forked or not self.max_workers:
+            return
+        try:
+            if not self.monitor.owned():
+                self._close_dropped()
+            elif self._workers:
+                self.handle.keep(self)  # until a worker has looked at it
+                self._drop_wanted = True
+                self.monitor.kick()
+        except Exception as error:
+            report_callback(self.drop, self.config.label, error)
+
+    def _close_dropped(self) -> None:
+        kept = None
+        with self.monitor.lock():
+            through(self.shut, RUN_ALL, 0)
+            if self._workers and not self.idle():
+                self.handle.keep(self)
+            else:
+                kept, self.handle.kept = self.handle.kept, None
+            self._drop_wanted = False
+        del kept  # outside the monitor
+        self.handle.notify()
+
+    def is_quiet(self) -> bool:
+        """Closed, nothing left to run, no worker left but those that wait inside a shutdown.
+
+        For a worker that itself waits inside a shutdown, its own task does not count.
+        """
+        inside = self.runs_here()
+        with self.monitor.lock():
+            if not self.admission.closed or self.table.queued:
+                return False
+            return (inside or self.idle()) and len(self._workers) - self._inside <= 0
+
+    def enter_inside(self) -> None:
+        """An own worker begins to wait inside a shutdown."""
+        with self.monitor.lock():
+            self._inside += 1
+        self.handle.notify()
+
+    def leave_inside(self) -> None:
+        """It has done so."""
+        with self.monitor.lock():
+            self._inside -= 1
+
+    def _mark(self) -> int:
+        return 0 if other_depth is None else other_depth()

@@ -1,0 +1,271 @@
+"""The run loop of a worker, ``tick()``, and the running of one body.
+
+Guarantees:
+
+- A claimed task is run and ended by its claimer, whatever is raised where: an exception that comes
+  from outside between claim and body counts as the body's.
+- What a body raises is stored and stops nothing (``tick()`` raises KeyboardInterrupt and SystemExit
+  again, once the task has ended).
+- Between two bodies nothing of the last one is referenced from here: no body, argument, result,
+  exception, traceback or context.
+- A parked worker holds its spot and the handle, not the engine.
+"""
+
+import sys
+from contextvars import Context
+from typing import Any
+
+from duepool._outcome import Failure
+from duepool._values import COUNTED, DEADLOCK, FREE, MAX_NS, EngineConfig
+from duepool.errors import CancelRequested
+
+from . import frames
+from .clock import monotonic_ns
+from .ending import Ending
+from .ends import Ends
+from .frames import Frame
+from .handle import longest_wait_s
+from .monitor import NEVER, Spot, through
+from .reading import FOREIGN, MANUAL
+from .record import Record
+from .steps import Claim
+
+_BACK_OFF_NS = 1_000_000  # a clock that stands still is read again after this, doubled each time,
+_LONGEST_BACK_OFF_NS = 100_000_000  # up to this
+
+
+class Runs(Ends):
+    """The part of an engine that runs tasks. ``config`` and ``max_workers`` are constant and set by
+    the engine; the rest is guarded by the monitor."""
+
+    config: EngineConfig
+    max_workers: int
+
+    def __init__(self, capacity: int | None, history: int) -> None:
+        super().__init__(capacity, history)
+        self._workers: dict[int, bool] = {}  # index -> its thread is known to have started
+        self._ticker: Frame | None = None  # the frame of the tick() going on
+        self._drop_wanted = False  # the face died under the monitor, see Engine.drop
+
+    def _close_dropped(self) -> None:
+        """Close as a dropped scheduler is closed."""
+        raise NotImplementedError
+
+    def _mark(self) -> int:
+        """The depth of the other engine kind's stack on this thread."""
+        raise NotImplementedError
+
+    def arrive(self, index: int) -> bool:
+        """A worker thread has started; False when it is one too many."""
+        with self.monitor.lock():
+            if index not in self._workers and len(self._workers) >= self.max_workers:
+                return False
+            self._workers[index] = True
+            return True
+
+    def serve(self, index: int, spot: Spot) -> float | None:
+        """Run what is due until nothing is, then register ``spot`` as parked.
+
+        Returns how long to wait at its gate in seconds (-1: without limit), None to leave.
+        """
+        stack = frames.stack()
+        depth = len(stack)
+        frame = Frame(self, index, self._mark())
+        kept = None
+        try:
+            stack.append(frame)
+            while not self.handle.forked:
+                if self._drop_wanted:
+                    self._close_dropped()
+                wakes = self.monitor.wakes  # before the clock
+                now = self._reader.lenient(on_worker=True)
+                claim = Claim()
+                try:
+                    with self.monitor.lock():
+                        through(self.claim, claim, now, index, MAX_NS)
+                        if claim.record is None:
+                            if self.admission.closed and not self.heap:
+                                kept = self._leave(index)
+                                return None
+                            if wakes == self.monitor.wakes and not self._drop_wanted:
+                                due = self.head_due_ns()
+                                leads = self.monitor.park(spot, due)
+                                return self._wait_s(spot, now, due) if leads else -1.0
+                except BaseException as cut:
+                    self._blame(claim, frame, cut)
+                    raise
+                if claim.record is not None:
+                    spot.spent = False
+                    spot.floor_ns = 0
+                    self._run(claim.record, frame)
+                del claim
+            return None
+        finally:
+            del stack[depth:]
+            del kept  # outside the monitor
+
+    def _leave(self, index: int) -> Any:
+        """Strike a worker off; returns what the handle has kept, once nobody is left. Call with
+        the monitor held."""
+        self._workers.pop(index, None)
+        if self._workers:
+            return None
+        kept, self.handle.kept = self.handle.kept, None
+        return kept
+
+    def _wait_s(self, spot: Spot, now_ns: int, due_ns: int) -> float:
+        """How long a leader waits. The clocks it may read here are not the user's."""
+        if due_ns == NEVER or self._reader.kind == MANUAL:
+            return -1.0
+        wait_ns = due_ns - now_ns
+        if self._reader.kind == FOREIGN:
+            # A clock that is honest about time passes at least half of what was waited. One that
+            # stands still or crawls is asked less and less often.
+            if spot.spent and now_ns - spot.before_ns < spot.waited_ns // 2:
+                spot.floor_ns = min(max(_BACK_OFF_NS, 2 * spot.floor_ns), _LONGEST_BACK_OFF_NS)
+            else:
+                spot.floor_ns = 0
+            wait_ns = max(wait_ns, spot.floor_ns)
+            spot.before_ns = now_ns
+            spot.waited_ns = wait_ns
+        else:
+            wait_ns = max(0, due_ns - monotonic_ns())
+        return min(wait_ns / 1e9, longest_wait_s())
+
+    def tick(self) -> int:
+        """Run on this thread what is due, up to the last id at entry; how many ran."""
+        self.handle.refuse_fork()
+        if self.max_workers:
+            raise RuntimeError(
+                f"tick() is for manual mode; {self.config.label} has {self.max_workers} workers"
+            )
+        stack = frames.stack()
+        depth = len(stack)
+        frame = Frame(self, -1, self._mark())
+        ran = 0
+        try:
+            with self.monitor.lock():
+                if self._ticker is not None:
+                    raise RuntimeError("tick() is going on: it cannot be nested or concurrent")
+                last_id = self.table.last_id
+                self._ticker = frame
+            stack.append(frame)
+            now = self._reader.lenient()
+            while True:
+                claim = Claim()
+                try:
+                    with self.monitor.lock():
+                        through(self.claim, claim, now, -1, last_id)
+                    if claim.record is None:
+                        return ran
+                except BaseException as cut:
+                    self._blame(claim, frame, cut)
+                    raise
+                error = self._run(claim.record, frame)
+                self.handle.refuse_fork()
+                ran += 1
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    try:
+                        raise error
+                    finally:
+                        del error
+                del error
+        finally:
+            del stack[depth:]
+            if self._ticker is frame:
+                self._ticker = None
+
+    def _blame(self, claim: Claim, frame: Frame, cut: BaseException) -> None:
+        """An exception came from outside just after a claim. It counts as raised by the body, at
+        its very first step: the claimed task would otherwise stay RUNNING for ever."""
+        if claim.record is not None:
+            ending = Ending()
+            ending.error = cut
+            self._conclude(claim.record, frame, ending)
+
+    def _run(self, record: Record, frame: Frame) -> BaseException | None:
+        """Run a claimed task and end it; returns what the body raised. Nothing of it is kept."""
+        ending = Ending()
+        try:
+            frame.task = record.task
+            self._call(record, ending)
+        except BaseException as cut:  # from a signal handler, just before or after the body
+            ending.error = cut
+            ending.traceback = None
+        try:
+            return self._conclude(record, frame, ending)
+        finally:
+            del record, ending  # as in _call
+
+    def _call(self, record: Record, ending: Ending) -> None:
+        """Call the body in its context. This frame is the first of a traceback, and cut off."""
+        assert record.payload is not None
+        fn, args, kwargs, context = record.payload
+        record.payload = None
+        try:
+            if context is None and self.config.copy_context:
+                context = Context()  # so that nothing leaks into the next task
+            if context is None:
+                ending.value = fn(*args, **kwargs)
+            else:
+                ending.value = context.run(fn, *args, **kwargs)
+        except BaseException as error:
+            # Not by way of the attribute: an exception class may have its own idea of that.
+            traceback = sys.exc_info()[2]
+            ending.traceback = None if traceback is None else traceback.tb_next
+            BaseException.with_traceback(error, ending.traceback)
+            ending.error = error
+            del traceback
+        finally:
+            # The traceback's frames lead back to this one: it must hold nothing of the task.
+            del fn, args, kwargs, context, ending, record
+
+    def _conclude(self, record: Record, frame: Frame, ending: Ending) -> BaseException | None:
+        """End the run of a claimed task; returns what it raised."""
+        if self.handle.forked:
+            return None  # the parent goes on with it
+        return through(self._conclude_once, record, frame, ending)
+
+    def _conclude_once(self, record: Record, frame: Frame, ending: Ending) -> BaseException | None:
+        task = record.task
+        error = ending.error
+        if task is None:
+            return error  # an earlier attempt got to the end
+        record.payload = None
+        if error is not None and ending.failure is None:
+            ending.value = None
+            ending.failure = Failure(
+                error, ending.traceback, label=f"task {record.id}", observed=False
+            )
+        # A clock that raises KeyboardInterrupt each time may stop tick(), but not the end of a task.
+        forgiving = frame.worker >= 0 or ending.tried
+        ending.tried = True
+        now = self._reader.lenient(on_worker=forgiving)
+        frame.task = None
+        answered = isinstance(error, CancelRequested)
+        self._end(task, ending, lambda: self.end_run(record, ending, now, answered))
+        ending.value = ending.failure = ending.traceback = None
+        return error
+
+    def runs_here(self) -> bool:
+        """The calling thread is a worker of this engine or inside its ``tick()``."""
+        return any(frame.engine is self for frame in frames.stack())
+
+    def try_block(self) -> int:
+        """The calling thread is about to wait without limit for several tasks: FREE, COUNTED or
+        DEADLOCK."""
+        self.handle.refuse_fork()
+        own = [frame.worker for frame in frames.stack() if frame.engine is self]
+        with self.monitor.lock():
+            if not own:
+                return FREE
+            if -1 in own or self.blocked + 1 >= self.max_workers:
+                return DEADLOCK
+            self.blocked += 1
+            return COUNTED
+
+    def end_block(self) -> None:
+        """The wait after COUNTED is over."""
+        if not self.handle.forked:
+            with self.monitor.lock():
+                self.blocked -= 1

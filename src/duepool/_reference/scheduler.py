@@ -1,0 +1,131 @@
+"""The hot half of a scheduler: arguments are checked here, then handed to the engine.
+
+Order of the checks at a submission: fork, body, delay or due time, then the engine's own: closed,
+one more worker thread, full, overflow, past due. A refused call changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from duepool._values import (
+    AFTER,
+    AT,
+    NOW,
+    EngineConfig,
+    TaskState,
+    TaskView,
+    check_body,
+    instant_ns,
+    seconds_to_ns,
+)
+
+from .task import TaskBase
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class SchedulerBase:
+    """Base of the scheduler type of a face, which calls ``_open`` once."""
+
+    _engine: "Engine"
+
+    def _open(self, config: EngineConfig) -> None:
+        from .engine import Engine  # the engine module exports this one
+
+        self._engine = Engine(config)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Have ``fn(*args, **kwargs)`` run now; returns its task."""
+        return self._engine.submit_as(None, NOW, 0, fn, args, kwargs)
+
+    def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Have it run ``delay`` (seconds or a timedelta) from now."""
+        self._engine.handle.refuse_fork()
+        check_body(fn)
+        delay_ns = seconds_to_ns(delay, "delay")
+        return self._engine.submit_as(None, AFTER, delay_ns, fn, args, kwargs)
+
+    def submit_at_ns(
+        self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Have it run at an instant of the scheduler's clock."""
+        self._engine.handle.refuse_fork()
+        check_body(fn)
+        return self._engine.submit_as(None, AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
+
+    def submit_many(self, calls: Iterable[Any], delay: Any = 0) -> list[Any]:
+        """Have each of ``calls``, a callable or a tuple (fn, *args), run ``delay`` from now: all
+        are admitted in one step, or none."""
+        self._engine.handle.refuse_fork()
+        bodies: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        for place, call in enumerate(calls):
+            if isinstance(call, tuple):
+                if not call:
+                    raise ValueError(f"calls[{place}] is an empty tuple; give (fn, *args)")
+                fn, args = call[0], tuple(call[1:])
+            else:
+                fn, args = call, ()
+            check_body(fn)
+            bodies.append((fn, args))
+        return self._engine.submit_many_as(None, bodies, seconds_to_ns(delay, "delay"))
+
+    def cancel(self, task_or_id: Any) -> bool:
+        """Cancel a task, or the task with an id; True when it is or will end CANCELLED."""
+        if self._is_task(task_or_id):
+            return self._engine.cancel(task_or_id)
+        return self._engine.cancel_id(_task_id(task_or_id))
+
+    def cancel_many(self, tasks: Iterable[Any]) -> int:
+        """Cancel tasks; how many are or will end CANCELLED. All are checked before the first is
+        cancelled."""
+        chosen: list[Any] = []
+        for entry in tasks:
+            if self._is_task(entry):
+                chosen.append(entry)
+            else:
+                number = _task_id(entry)
+                self._engine.check_issued(number)
+                chosen.append(number)
+        return sum(
+            self._engine.cancel_id(entry) if isinstance(entry, int) else self._engine.cancel(entry)
+            for entry in chosen
+        )
+
+    def tick(self) -> int:
+        """Manual mode: run on this thread what is due; how many ran."""
+        return self._engine.tick()
+
+    def now_ns(self) -> int:
+        """The time on the scheduler's clock."""
+        return self._engine.now_ns()
+
+    def get(self, task_id: int) -> Any:
+        """The unfinished task with this id; ``UnknownTask`` otherwise."""
+        return self._engine.get(_task_id(task_id))
+
+    def view(self, task_id: int) -> TaskView:
+        """The record of a task that is unfinished or in the history; ``UnknownTask`` otherwise."""
+        return self._engine.view(_task_id(task_id))
+
+    def tasks(self, state: TaskState | int | None = None) -> list[Any]:
+        """The unfinished tasks (in one state, if given), by id."""
+        return self._engine.tasks(state)
+
+    def _is_task(self, value: Any) -> bool:
+        """True for a task of this scheduler, False for no task; ``ValueError`` for another's."""
+        if isinstance(value, TaskBase):
+            if value._engine is self._engine:
+                return True
+        elif not hasattr(type(value), "cancel_reason"):  # a task of the compiled engine has it
+            return False
+        raise ValueError(f"{value!r} belongs to another scheduler")
+
+
+def _task_id(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            f"a task of this scheduler or its id (int) is needed, not {type(value).__name__} "
+            f"{value!r}"
+        )
+    return int(value.__index__())

@@ -1,0 +1,164 @@
+"""Cooperative cancellation: how a running body learns that it was asked to stop.
+
+Nothing is ever killed. ``cancel()`` of a running task makes it CANCEL_REQUESTED; the body sees the
+request here, and the task is CANCELLED once the body has ended. Outside a body, and in another
+process, nothing is ever cancelled.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import _engine
+from ._outcome import report_callback
+from ._values import NS_PER_S, TaskState, seconds_to_ns, timeout_s
+from ._waiting import acquire, closed_lock, release
+from .errors import CancelRequested, WouldDeadlock
+
+_core: Any = _engine.load(_engine.CYTHON) if _engine.compiled_installed() else None
+
+# A body may sleep on a clock of the user's, whose speed nobody knows: it is read again at least
+# this often.
+_USER_CLOCK_SLICE_S = 0.05
+
+
+def current_task() -> Any:
+    """The ``Task`` whose body runs on this thread, or None outside a body."""
+    reference = sys.modules.get("duepool._reference.engine")
+    if reference is not None:
+        mark = reference.top_mark()
+        # A reference frame is the innermost unless a compiled one was pushed after it.
+        if mark is not None and (_core is None or mark == _core.frame_depth()):
+            return reference.current_task()
+    return None if _core is None else _core.current_task()
+
+
+def cancel_requested() -> bool:
+    """True while the current body is asked to stop; False outside a body."""
+    task = current_task()
+    return task is not None and task.state == TaskState.CANCEL_REQUESTED
+
+
+def checkpoint() -> None:
+    """Raise ``CancelRequested`` while the current body is asked to stop; else do nothing."""
+    if cancel_requested():
+        raise CancelRequested("the task was asked to stop")
+
+
+def sleep(seconds: Any) -> None:
+    """Sleep for ``seconds`` (int, float or timedelta, >= 0) on the scheduler's clock.
+
+    Raises ``CancelRequested`` as soon as the body is asked to stop, and ``WouldDeadlock`` on the
+    thread that runs ``tick()``, where nobody could move the clock. Outside a body it sleeps in real
+    time.
+    """
+    duration = seconds_to_ns(seconds, "seconds")
+    task = current_task()
+    if task is None:
+        time.sleep(duration / NS_PER_S)
+        return
+    checkpoint()
+    if duration == 0:
+        return
+    engine = task._engine
+    if engine.max_workers == 0:
+        raise WouldDeadlock(
+            "sleep() on the thread that runs tick() would stop the scheduler; "
+            "submit the rest of the work with submit_after() instead"
+        )
+    lock = closed_lock()
+
+    def wake(_task: Any) -> None:
+        release(lock)
+
+    if not task._watch_request(wake):
+        checkpoint()
+    try:
+        _sleep_until(engine, engine.now_ns() + duration, lock)
+    finally:
+        task._unwatch_request(wake)
+    checkpoint()
+
+
+def _sleep_until(engine: Any, end_ns: int, lock: Any) -> None:
+    """Wait until the scheduler's clock reads ``end_ns`` or ``lock`` is released by a request."""
+    crew = engine.config.crew
+    clock = engine.clock
+    if getattr(type(clock), "_is_monotonic", False):
+        while (rest := end_ns - engine.now_ns()) > 0:
+            if acquire(lock, rest / NS_PER_S):
+                return
+        return
+    # Both a cancel request and a move of the clock release the same lock here.
+    limit_s = None if hasattr(clock, "_cell") else _USER_CLOCK_SLICE_S
+    crew.sleepers[lock] = None
+    try:
+        while (rest := end_ns - engine.now_ns()) > 0 and not cancel_requested():
+            acquire(lock, None if limit_s is None else min(rest / NS_PER_S, limit_s))
+    finally:
+        crew.sleepers.pop(lock, None)
+
+
+class CancelToken:
+    """A handle on the cancel request of one task, usable from any thread."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+
+    def is_set(self) -> bool:
+        """True once the task was asked to stop (or was cancelled before it started)."""
+        return self._task is not None and self._task.cancel_reason is not None
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Wait for the request for at most ``timeout`` real seconds (None: without limit).
+
+        False when the time passed, or the task ended unasked, first.
+        """
+        limit = timeout_s(timeout)
+        if self._task is None:
+            if limit is None:
+                raise WouldDeadlock("outside a body nothing is ever cancelled: give a time-out")
+            time.sleep(limit)
+            return False
+        lock = closed_lock()
+
+        def wake(_task: Any) -> None:
+            release(lock)
+
+        task = self._task
+        try:
+            if task._watch_request(wake) and task._watch(wake):
+                acquire(lock, limit)
+        finally:
+            task._unwatch_request(wake)
+            task._unwatch(wake)
+        return self.is_set()
+
+    def on_request(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback()`` once when the task is asked to stop, on the asking thread; at once if
+        it was asked already. What it raises is logged."""
+        if not callable(callback):
+            raise TypeError(f"callback must be callable, not {callback!r}")
+        task = self._task
+        if task is None:
+            return
+
+        def call(_task: Any) -> None:
+            callback()
+
+        if not task._watch_request(call) and self.is_set():
+            try:
+                callback()
+            except BaseException as error:
+                report_callback(callback, task, error)
+
+    def __repr__(self) -> str:
+        return f"<CancelToken of {self._task!r}>"
+
+
+def token() -> CancelToken:
+    """The token of the current body; outside a body, one that is never set."""
+    return CancelToken(current_task())

@@ -1,0 +1,1 @@
+"""What ``tools/dev.py`` is made of: checks of the machine, the environment, the tasks."""
