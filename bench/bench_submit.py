@@ -4,7 +4,7 @@ import pytest
 from settings import SOON_S, scaled
 from sides import open_side
 
-SUBMISSIONS = scaled(50_000)
+SUBMISSIONS = scaled(100_000)
 ROUND_TRIPS = scaled(5_000)
 MANY = scaled(100_000)
 

@@ -92,11 +92,10 @@ class Pool:
 
 
 def _flood(submit: Callable[..., Any], count: int) -> None:
-    """Submit ``count`` bodies and wait for the last one. Pools start bodies in the order of
-    submission: when the last has ended, at most one for each other worker has not."""
-    for _ in repeat(None, count - 1):
-        submit(noop)
-    submit(noop).result()
+    """Submit ``count`` bodies, keep their handles, and wait for the last one. Bodies start in the
+    order of submission: when the last has ended, at most one for each other worker has not."""
+    handles = [submit(noop) for _ in repeat(None, count)]
+    handles[-1].result()
 
 
 def _round_trips(submit: Callable[..., Any], count: int) -> None:

@@ -10,6 +10,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from .platform cimport dp_add64, dp_cas64, dp_load64, dp_now_ns
+from .types cimport never
+
+
+cdef object MAX_NS = 2**63 - 1
 
 
 cdef void cell_release(CellMemory* memory) noexcept nogil:
@@ -41,12 +45,12 @@ cdef class Cell:
         Raises ``OverflowError`` past 2**63-1, and stays.
         """
         cdef int64_t old, step
-        if ns > 0x7FFFFFFFFFFFFFFF:
+        if ns > MAX_NS:
             raise OverflowError(f"cannot advance the clock by {ns} ns: past the last instant 2**63-1")
         step = ns
         while True:
             old = dp_load64(&self.memory.now_ns)
-            if step > <int64_t>0x7FFFFFFFFFFFFFFF - old:
+            if step > never() - old:
                 raise OverflowError(
                     f"cannot advance the clock by {ns} ns from {old}: past the last instant 2**63-1"
                 )

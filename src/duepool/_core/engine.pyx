@@ -140,6 +140,7 @@ __all__ = [
 ]
 
 NAME = "cython"
+globals()["Cell"] = Cell  # a cimported name is not in the module by itself
 
 cdef extern from "pyslots.h":
     Frame* dp_top
@@ -896,7 +897,7 @@ cdef class Engine:
         dp_push_frame(&frame)
         try:
             while True:
-                answer = self.claim(seat, -1, 0x7FFFFFFFFFFFFFFF, &record)
+                answer = self.claim(seat, -1, never(), &record)
                 if answer != CLAIMED:
                     return answer
                 task = task_at(record)
@@ -1057,7 +1058,7 @@ cdef class Engine:
             dp_new_none(),
         )
         core_end(core, &task.record, state, now, &place, &loose.dead_block)
-        if place >= 0 and dp_is_list(self.names):
+        if place >= 0 and dp_is_list(<PyObject*>self.names):
             Py_INCREF_raw(<PyObject*>task.name)
             loose.name = dp_list_exchange(<PyObject*>self.names, place, <PyObject*>task.name)
         loose.notify = core.admission.closed and not core_unfinished(core)

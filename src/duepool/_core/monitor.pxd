@@ -25,6 +25,7 @@ Guard of every field: ``lock``.
 
 from libc.stdint cimport int64_t, uint64_t
 
+from .types cimport never
 from .platform cimport (
     dp_cond,
     dp_cond_broadcast,
@@ -142,7 +143,7 @@ cdef inline void monitor_wait_leader(Monitor* monitor, int64_t deadline_ns) noex
     """Wait as the leader until called or until ``deadline_ns`` of the real monotonic clock
     (2**63-1: without limit). May return early. Call with the monitor held."""
     if not monitor.called:
-        if deadline_ns == 0x7FFFFFFFFFFFFFFF:
+        if deadline_ns == never():
             dp_cond_wait(&monitor.leader_cv, &monitor.lock)
         else:
             dp_cond_wait_until(&monitor.leader_cv, &monitor.lock, deadline_ns)

@@ -4,7 +4,7 @@ A record lives inside its task's handle. While the task is unfinished, the engin
 (in a chunk), so that the heap's borrowed pointer to the record stays valid.
 """
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 cdef enum:
     # The values of duepool._values.TaskState.
@@ -26,7 +26,7 @@ cdef enum:
 
 # The last instant; as a deadline it means "none".
 cdef inline int64_t never() noexcept nogil:
-    return 0x7FFFFFFFFFFFFFFF
+    return <int64_t>((<uint64_t>1 << 63) - 1)
 
 # Tasks of 64 consecutive ids share a chunk.
 cdef enum:

@@ -19,7 +19,7 @@ jumps; where that is wrong, only a Ctrl-C in the middle of a step can be felt.
 The names of the other modules are exported here; ``other_depth`` is set by the face.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from typing import Any
 
@@ -54,7 +54,7 @@ from .monitor import through
 from .reading import Reader
 from .record import FAILED, Record
 from .runs import Runs
-from .scheduler import SchedulerBase
+from .scheduler import Call, SchedulerBase, read_calls
 from .table import view_of
 from .task import TaskBase
 
@@ -75,8 +75,6 @@ __all__ = [
 NAME = "python"
 
 other_depth: Callable[[], int] | None = None  # depth of the other engine kind on this thread
-
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]
 
 
 class Engine(Runs):
@@ -111,17 +109,14 @@ class Engine(Runs):
         check_body(fn)
         return self._submit(name, kind, value, [(fn, args, kwargs)])[0]
 
-    def submit_many_as(
-        self,
-        name: str | None,
-        bodies: list[tuple[Callable[..., Any], tuple[Any, ...]]],
-        delay_ns: int,
-    ) -> list[Any]:
-        """Admit all bodies in one step, or none."""
+    def submit_many_as(self, name: str | None, calls: Iterable[Any], delay_ns: int) -> list[Any]:
+        """Admit each of ``calls``, a callable or a tuple (fn, *args), in one step, or none."""
         self.handle.refuse_fork()
-        for fn, _ in bodies:
-            check_body(fn)
-        return self._submit(name, AFTER, delay_ns, [(fn, args, None) for fn, args in bodies])
+        return self.submit_all(name, read_calls(calls), delay_ns)
+
+    def submit_all(self, name: str | None, calls: list[Call], delay_ns: int) -> list[Any]:
+        """The same for calls that ``read_calls`` has checked."""
+        return self._submit(name, AFTER, delay_ns, calls)
 
     def _submit(self, name: str | None, kind: int, value: int, calls: list[Call]) -> list[Any]:
         count = len(calls)

@@ -5,7 +5,7 @@ one more worker thread, full, overflow, past due. A refused call changes nothing
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from duepool._values import (
     AFTER,
@@ -23,6 +23,24 @@ from .task import TaskBase
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]
+
+
+def read_calls(calls: Iterable[Any]) -> list[Call]:
+    """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked."""
+    checked: list[Call] = []
+    for place, call in enumerate(calls):
+        if not isinstance(call, tuple):
+            fn, args = call, ()
+        elif call:
+            fn, args = call[0], tuple(call[1:])
+        else:
+            raise TypeError(f"calls[{place}] is an empty tuple; give a callable or (fn, *args)")
+        check_body(fn)
+        checked.append((fn, args, None))
+    return checked
 
 
 class SchedulerBase:
@@ -58,17 +76,8 @@ class SchedulerBase:
         """Have each of ``calls``, a callable or a tuple (fn, *args), run ``delay`` from now: all
         are admitted in one step, or none."""
         self._engine.handle.refuse_fork()
-        bodies: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        for place, call in enumerate(calls):
-            if isinstance(call, tuple):
-                if not call:
-                    raise ValueError(f"calls[{place}] is an empty tuple; give (fn, *args)")
-                fn, args = call[0], tuple(call[1:])
-            else:
-                fn, args = call, ()
-            check_body(fn)
-            bodies.append((fn, args))
-        return self._engine.submit_many_as(None, bodies, seconds_to_ns(delay, "delay"))
+        checked = read_calls(calls)
+        return self._engine.submit_all(None, checked, seconds_to_ns(delay, "delay"))
 
     def cancel(self, task_or_id: Any) -> bool:
         """Cancel a task, or the task with an id; True when it is or will end CANCELLED."""
