@@ -8,15 +8,32 @@ SUBMISSIONS = scaled(100_000)
 ROUND_TRIPS = scaled(5_000)
 MANY = scaled(100_000)
 
+SLOW = pytest.param("reference", marks=pytest.mark.rounds(2))
+"""Few rounds: one takes it several seconds, and no figure is promised of it."""
+
 POOLS = ["compiled", "reference", "ThreadPoolExecutor"]
+FLOODED = ["compiled", SLOW, "ThreadPoolExecutor"]
 
 
-@pytest.mark.parametrize("size", [1, 4], ids=["1worker", "4workers"])
-@pytest.mark.parametrize("name", POOLS)
+def worker_count(workers):
+    return f"{workers} worker{'s' if workers > 1 else ''}"
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=worker_count)
+@pytest.mark.parametrize("name", FLOODED)
 def bench_flood(name, size, measure):
     side = open_side(name, size)
-    work = f"submit → done, {size} worker{'s' if size > 1 else ''}"
+    work = f"submit → done, {worker_count(size)}"
     measure(work, name, SUBMISSIONS, side.flood, SUBMISSIONS)
+    side.close()
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=worker_count)
+@pytest.mark.parametrize("name", FLOODED)
+def bench_flood_and_forget(name, size, measure):
+    side = open_side(name, size)
+    work = f"submit → done, {worker_count(size)}, handles dropped"
+    measure(work, name, SUBMISSIONS, side.flood_and_forget, SUBMISSIONS)
     side.close()
 
 

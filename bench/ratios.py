@@ -42,7 +42,7 @@ class Floor(NamedTuple):
 
     figure: str
     over: tuple[str, str]
-    """The start of the work's name, and the side."""
+    """The work's name, with {0} for the number of pending tasks, and the side."""
     under: tuple[str, str]
     bound: float
     at_least: bool = True
@@ -51,14 +51,14 @@ class Floor(NamedTuple):
 FLOORS = [
     Floor(
         "schedule at 100,000 pending: reference / compiled",
-        ("schedule, ", "reference"),
-        ("schedule, ", BASE),
+        ("schedule, {0} pending", "reference"),
+        ("schedule, {0} pending", BASE),
         5,
     ),
     Floor(
         "cancel shuffled at 100,000 pending: reference / compiled",
-        ("cancel shuffled, {0} ", "reference"),
-        ("cancel shuffled, {0} ", BASE),
+        ("cancel shuffled, {0} pending", "reference"),
+        ("cancel shuffled, {0} pending", BASE),
         3,
     ),
     Floor(
@@ -70,14 +70,14 @@ FLOORS = [
     ),
     Floor(
         "submit → done, 1 worker: ThreadPoolExecutor / compiled",
-        ("submit → done, 1 ", "ThreadPoolExecutor"),
-        ("submit → done, 1 ", BASE),
+        ("submit → done, 1 worker", "ThreadPoolExecutor"),
+        ("submit → done, 1 worker", BASE),
         14,
     ),
     Floor(
         "submit → done, 4 workers: ThreadPoolExecutor / compiled",
-        ("submit → done, 4 ", "ThreadPoolExecutor"),
-        ("submit → done, 4 ", BASE),
+        ("submit → done, 4 workers", "ThreadPoolExecutor"),
+        ("submit → done, 4 workers", BASE),
         7,
     ),
 ]
@@ -97,8 +97,8 @@ def merge(benchmarks: Iterable[dict[str, Any]]) -> list[Side]:
 
 
 def find(sides: Iterable[Side], work: str, name: str) -> Side | None:
-    """The side ``name`` of the work that starts with ``work``."""
-    return next((one for one in sides if one.work.startswith(work) and one.name == name), None)
+    """The side ``name`` of a comparison."""
+    return next((one for one in sides if (one.work, one.name) == (work, name)), None)
 
 
 def time_rows(sides: Sequence[Side]) -> list[list[str]]:
@@ -116,13 +116,11 @@ def time_rows(sides: Sequence[Side]) -> list[list[str]]:
     return rows
 
 
-def check(floor: Floor, sides: Sequence[Side], cancelled: str) -> Spread | None:
-    """What was measured for a floor; None where a side is missing. ``cancelled`` is how many tasks
-    the comparison of cancelling holds."""
-    work, name = floor.over
-    over = find(sides, work.format(cancelled), name)
-    work, name = floor.under
-    under = find(sides, work.format(cancelled), name)
+def check(floor: Floor, sides: Sequence[Side], pending: int) -> Spread | None:
+    """What was measured for a floor; None where a side is missing."""
+    over, under = (
+        find(sides, work.format(f"{pending:,}"), name) for work, name in (floor.over, floor.under)
+    )
     return None if over is None or under is None else over.over(under)
 
 

@@ -77,7 +77,7 @@ def promises(sides: list[ratios.Side], measured: list[figures.Figure]) -> list[P
     rows = []
     for floor in ratios.FLOORS:
         asked = f"at {'least' if floor.at_least else 'most'} {floor.bound:g}"
-        spread = ratios.check(floor, sides, f"{scaled(100_000):,}")
+        spread = ratios.check(floor, sides, scaled(100_000))
         values = (None,) if spread is None else tuple(spread)
         word = judge(values[0], floor.bound, floor.at_least)
         rows.append(Promise(floor.figure, asked, word, *values))

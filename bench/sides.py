@@ -64,6 +64,9 @@ class Duepool:
     def flood(self, count: int) -> None:
         _flood(self.scheduler.submit, count)
 
+    def flood_and_forget(self, count: int) -> None:
+        _flood_and_forget(self.scheduler.submit, count)
+
     def round_trips(self, count: int) -> None:
         _round_trips(self.scheduler.submit, count)
 
@@ -84,6 +87,9 @@ class Pool:
     def flood(self, count: int) -> None:
         _flood(self.executor.submit, count)
 
+    def flood_and_forget(self, count: int) -> None:
+        _flood_and_forget(self.executor.submit, count)
+
     def round_trips(self, count: int) -> None:
         _round_trips(self.executor.submit, count)
 
@@ -96,6 +102,13 @@ def _flood(submit: Callable[..., Any], count: int) -> None:
     order of submission: when the last has ended, at most one for each other worker has not."""
     handles = [submit(noop) for _ in repeat(None, count)]
     handles[-1].result()
+
+
+def _flood_and_forget(submit: Callable[..., Any], count: int) -> None:
+    """The same without keeping the handles."""
+    for _ in repeat(None, count - 1):
+        submit(noop)
+    submit(noop).result()
 
 
 def _round_trips(submit: Callable[..., Any], count: int) -> None:

@@ -131,7 +131,8 @@ def show_speed() -> None:
 
 def main() -> int:
     """Run both parts; the exit code is the replay's."""
-    arguments = ["replay", str(LOG), *REPLAY]
+    log = LOG.relative_to(Path.cwd()) if LOG.is_relative_to(Path.cwd()) else LOG
+    arguments = ["replay", str(log), *REPLAY]
     print("$ duepool", *arguments, flush=True)
     try:
         command(args=arguments, prog_name="duepool")

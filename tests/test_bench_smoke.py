@@ -19,6 +19,8 @@ EXPECTED = {
     "schedule + cancel, empty, no workers": ["sched", "asyncio"],
     "submit → done, 1 worker": ["ThreadPoolExecutor"],
     "submit → done, 4 workers": ["ThreadPoolExecutor"],
+    "submit → done, 1 worker, handles dropped": ["ThreadPoolExecutor"],
+    "submit → done, 4 workers, handles dropped": ["ThreadPoolExecutor"],
     "submit → result(), 1 worker": ["ThreadPoolExecutor"],
     "submit_many, 1,000 delayed, per task": ["heapq + Condition"],
 }
@@ -41,7 +43,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     run = subprocess.run(
         [sys.executable, str(RUN), "--output", str(output)],
         env=environment,
-        cwd=output,
         capture_output=True,
         encoding="utf-8",
         timeout=150,
@@ -83,5 +84,5 @@ def test_results_are_written_as_json(bench: tuple[str, Path]) -> None:
     written = json.loads((bench[1] / "ratios.json").read_text(encoding="utf-8"))
     assert written["about"]["scale"] == 0.01
     assert {side["work"] for side in written["sides"]} == set(EXPECTED)
-    assert all(len(side["rounds"]) == 2 for side in written["sides"])
+    assert all(1 <= len(side["rounds"]) <= 2 for side in written["sides"])
     assert json.loads((bench[1] / "benchmark.json").read_text(encoding="utf-8"))["benchmarks"]

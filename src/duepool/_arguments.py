@@ -9,6 +9,8 @@ from typing import Any
 
 from ._values import MAX_NS, NS_PER_S
 
+_EPOCH_DAY = datetime(1970, 1, 1).toordinal()
+
 # Constructor arguments whose meaning comes with a later version, and the value that means "off".
 _LATER: dict[str, tuple[Any, ...]] = {
     "executor": (None,),
@@ -75,6 +77,16 @@ def workers(value: Any) -> int:
     return number
 
 
+def init_arguments(value: Any) -> tuple[Any, ...]:
+    """``initargs``: any iterable, as in ThreadPoolExecutor."""
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(
+            f"initargs must be a tuple of arguments, not {type(value).__name__} {value!r}"
+        ) from None
+
+
 def one_of(value: Any, argument: str, choices: tuple[str, ...]) -> str:
     """A string among ``choices``."""
     if not isinstance(value, str):
@@ -111,6 +123,8 @@ def datetime_delay_ns(when: Any, wall_ns: int) -> int:
             f"when must be an aware datetime, got the naive {when!r}; "
             "give it a zone, for instance datetime.now(timezone.utc)"
         )
-    since = when.replace(tzinfo=None) - offset - datetime(1970, 1, 1)
-    seconds = since.days * 86_400 + since.seconds
-    return seconds * NS_PER_S + since.microseconds * 1_000 - wall_ns
+    # In whole numbers, since the difference of datetimes near the ends of time can overflow.
+    days = when.toordinal() - _EPOCH_DAY - offset.days
+    seconds = days * 86_400 + when.hour * 3_600 + when.minute * 60 + when.second - offset.seconds
+    microseconds = when.microsecond - offset.microseconds
+    return seconds * NS_PER_S + microseconds * 1_000 - wall_ns

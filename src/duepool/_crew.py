@@ -21,9 +21,17 @@ class Crew:
     """Starts workers for an engine (``_values.Crew``) and joins them."""
 
     def __init__(
-        self, prefix: str, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]
+        self,
+        prefix: str,
+        initializer: Callable[..., Any] | None,
+        initargs: tuple[Any, ...],
+        exit_grace: float | None,
     ) -> None:
         self.prefix = prefix or f"duepool-{next(_pool_numbers)}_worker"
+        self.exit_grace = exit_grace
+        # The engine's handle, which knows the engine weakly.
+        self.handle: Any = None
+        self._named = bool(prefix)
         self.initializer = initializer
         self.initargs = initargs
         self.latch = Latch()
@@ -31,16 +39,33 @@ class Crew:
         self.sleepers: dict[Any, None] = {}
         # Guarded events whose worker is counted as blocked, see ``_waiting``.
         self.guards: dict[Any, None] = {}
-        self.waker: Any = None
         self._threads: list[threading.Thread] = []
 
-    def hire(self, handle: Any, index: int) -> None:
-        """Start worker ``index``, a daemon thread. Raises what ``Thread.start`` raises."""
+    def hire(self, handle: Any, index: int) -> BaseException | None:
+        """Start worker ``index``, a daemon thread.
+
+        Raises when there will be no such worker. An exception that comes from outside (Ctrl-C)
+        while the thread already works is returned instead: the worker counts.
+        """
+        place: list[None] = [None]
         thread = threading.Thread(
-            target=_work, args=(self, handle, index), name=f"{self.prefix}-{index}", daemon=True
+            target=_work,
+            args=(self, handle, index, place),
+            name=f"{self.prefix}_{index}" if self._named else f"{self.prefix}-{index}",
+            daemon=True,
         )
-        thread.start()
+        try:
+            thread.start()
+        except BaseException as error:
+            # Whoever takes the token decides whether the thread works.
+            try:
+                place.pop()
+            except IndexError:
+                self._threads.append(thread)
+                return error
+            raise
         self._threads.append(thread)
+        return None
 
     def join(self) -> None:
         """Wait for the threads of workers that have left; never for the calling one."""
@@ -48,28 +73,21 @@ class Crew:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def woken(self) -> None:
-        """The scheduler's clock jumped: bodies that sleep on it look again."""
+    def wake(self) -> None:
+        """The scheduler's clock jumped: workers and bodies that sleep on it look again.
+
+        A ``ManualClock`` holds the crew weakly and calls this after each move.
+        """
+        self.handle.wake()
         for lock in list(self.sleepers):
             release(lock)
 
 
-class Waker:
-    """What a ``ManualClock`` wakes (weakly held): the engine's handle and the crew's sleepers."""
-
-    __slots__ = ("__weakref__", "crew", "handle")
-
-    def __init__(self, crew: Crew, handle: Any) -> None:
-        self.crew = crew
-        self.handle = handle
-
-    def wake(self) -> None:
-        """The clock moved."""
-        self.handle.wake()
-        self.crew.woken()
-
-
-def _work(crew: Crew, handle: Any, index: int) -> None:
+def _work(crew: Crew, handle: Any, index: int, place: list[None]) -> None:
+    try:
+        place.pop()
+    except IndexError:
+        return  # the hiring was given up
     if crew.initializer is not None:
         try:
             crew.initializer(*crew.initargs)

@@ -17,9 +17,9 @@ from ._values import CANCEL_LATER
 
 logger = logging.getLogger("duepool")
 
-# Handles, not engines: a worker thread keeps its handle alive, so that a scheduler that was dropped
+# Crews, not engines: a worker thread keeps its crew alive, so that a scheduler that was dropped
 # with work left is still found here.
-_handles: "weakref.WeakKeyDictionary[Any, tuple[Any, float | None]]" = weakref.WeakKeyDictionary()
+_crews: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _lock = threading.Lock()
 _leaving = False
 
@@ -29,31 +29,31 @@ def leaving() -> bool:
     return _leaving
 
 
-def register(handle: Any, crew: Any, exit_grace: float | None) -> None:
-    """Close the engine behind ``handle`` (held weakly) at interpreter exit."""
+def register(crew: Any) -> None:
+    """Close the engine of ``crew`` (held weakly) at interpreter exit."""
     with _lock:
-        _handles[handle] = (crew, exit_grace)
+        _crews.add(crew)
 
 
 def _leave() -> None:
     global _leaving
     _leaving = True
     with _lock:
-        entries = list(_handles.items())
+        crews = list(_crews)
     engines = []
-    for handle, (crew, exit_grace) in entries:
-        engine = None if handle.forked else handle.engine()
+    for crew in crews:
+        engine = None if crew.handle.forked else crew.handle.engine()
         if engine is not None:
-            limit = engine.close(CANCEL_LATER)
-            engines.append((engine, crew, exit_grace, limit))
-    for engine, _, _, limit in engines:
+            engines.append((engine, crew, engine.close(CANCEL_LATER)))
+    for engine, _, limit in engines:
         cancelled = engine.cancel_queued(limit)
         if cancelled:
             logger.info("interpreter exit: cancelled %d tasks that were not yet due", len(cancelled))
     start = time.monotonic()
-    for engine, crew, exit_grace, _ in engines:
+    for engine, crew, _ in engines:
         if engine.max_workers == 0:
             continue
+        exit_grace = crew.exit_grace
         limit_s = None if exit_grace is None else max(0.0, exit_grace - (time.monotonic() - start))
         if not crew.latch.wait(engine.is_quiet, limit_s):
             asked = engine.request_all()

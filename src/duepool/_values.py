@@ -23,6 +23,17 @@ RUN_ALL, CANCEL_LATER, CANCEL_ALL = 0, 1, 2
 # How a due time was given to ``submit_as``.
 NOW, AFTER, AT = 0, 1, 2
 
+MONOTONIC, MANUAL, USER = 0, 1, 2
+
+
+def clock_kind(clock: object) -> int:
+    """How a clock is read: MONOTONIC and MANUAL without Python code, USER by calling ``now_ns``.
+
+    Exactly the two clock classes of the package carry a mark; a subclass is a user's clock.
+    """
+    return int(vars(type(clock)).get("_clock_kind", USER))
+
+
 # Answers of ``enter_wait`` and ``try_block``.
 FREE, COUNTED, DEADLOCK, OVER = 0, 1, 2, 3
 
@@ -196,6 +207,29 @@ def due_overflow(argument: str, value: object, now_ns: int) -> OverflowError:
         f"{argument} {value!r} is too far away: now ({now_ns} ns) plus it is past the last instant "
         f"2**63-1 ns (about 292 years)"
     )
+
+
+def read_calls(calls: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The calls of ``submit_many``, each a callable or a tuple ``(fn, *args)``, as (fn, args).
+
+    Whether each can run is for ``check_body``.
+    """
+    try:
+        iterator = iter(calls)
+    except TypeError:
+        raise TypeError(
+            "calls must be an iterable of callables and tuples (fn, *args), "
+            f"not {type(calls).__name__} {calls!r}"
+        ) from None
+    bodies: list[tuple[Any, tuple[Any, ...]]] = []
+    for place, call in enumerate(iterator):
+        if not isinstance(call, tuple):
+            bodies.append((call, ()))
+        elif call:
+            bodies.append((call[0], tuple(call[1:])))
+        else:
+            raise TypeError(f"calls[{place}] is an empty tuple; give a callable or (fn, *args)")
+    return bodies
 
 
 def timeout_s(value: object, argument: str = "timeout") -> float | None:

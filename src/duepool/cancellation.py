@@ -12,7 +12,15 @@ from typing import Any
 
 from . import _engine
 from ._outcome import report_callback
-from ._values import NS_PER_S, TaskState, seconds_to_ns, timeout_s
+from ._values import (
+    MANUAL,
+    MONOTONIC,
+    NS_PER_S,
+    TaskState,
+    clock_kind,
+    seconds_to_ns,
+    timeout_s,
+)
 from ._waiting import acquire, closed_lock, release
 from .errors import CancelRequested, WouldDeadlock
 
@@ -85,13 +93,14 @@ def _sleep_until(engine: Any, end_ns: int, lock: Any) -> None:
     """Wait until the scheduler's clock reads ``end_ns`` or ``lock`` is released by a request."""
     crew = engine.config.crew
     clock = engine.clock
-    if getattr(type(clock), "_is_monotonic", False):
+    kind = clock_kind(clock)
+    if kind == MONOTONIC:
         while (rest := end_ns - engine.now_ns()) > 0:
             if acquire(lock, rest / NS_PER_S):
                 return
         return
     # Both a cancel request and a move of the clock release the same lock here.
-    limit_s = None if hasattr(clock, "_cell") else _USER_CLOCK_SLICE_S
+    limit_s = None if kind == MANUAL else _USER_CLOCK_SLICE_S
     crew.sleepers[lock] = None
     try:
         while (rest := end_ns - engine.now_ns()) > 0 and not cancel_requested():

@@ -9,7 +9,7 @@ import weakref
 from typing import Any, Protocol, runtime_checkable
 
 from . import _engine
-from ._values import instant_ns, seconds_to_ns
+from ._values import MANUAL, MONOTONIC, due_overflow, instant_ns, seconds_to_ns
 
 _native: Any = _engine.load(_engine.CYTHON if _engine.compiled_installed() else _engine.PYTHON)
 
@@ -28,7 +28,7 @@ class MonotonicClock:
 
     __slots__ = ()
 
-    _is_monotonic = True
+    _clock_kind = MONOTONIC
 
     def now_ns(self) -> int:
         """Nanoseconds since an unspecified start, usually that of the machine."""
@@ -45,6 +45,8 @@ class ManualClock:
     """
 
     __slots__ = ("__weakref__", "_cell", "_sleepers")
+
+    _clock_kind = MANUAL
 
     def __init__(self, start_ns: int = 0) -> None:
         """``start_ns``: the first instant, an ``int`` of nanoseconds >= 0."""
@@ -64,7 +66,11 @@ class ManualClock:
         Raises ``ValueError`` for a negative, NaN or infinite step, ``OverflowError`` past
         2**63-1 ns; the clock then stays where it is.
         """
-        self._cell.add(seconds_to_ns(seconds, "seconds"))
+        step = seconds_to_ns(seconds, "seconds")
+        try:
+            self._cell.add(step)
+        except OverflowError:
+            raise due_overflow("seconds", seconds, self.now_ns()) from None
         self._moved()
 
     def advance_to_ns(self, ns: int) -> None:

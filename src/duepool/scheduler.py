@@ -4,6 +4,7 @@ The engine's base class stands before ``Scheduler`` in the method resolution ord
 methods, so that a submission runs through no Python code of ours.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,19 +12,21 @@ from concurrent.futures import Executor
 from typing import Any, Self, cast
 
 from . import _arguments, _engine, _exit
-from ._crew import Crew, Waker
+from ._crew import Crew
 from ._drain import DrainReport, report_since
 from ._values import (
     AFTER,
     AT,
     CANCEL_ALL,
     CANCEL_LATER,
+    MAX_NS,
     NOW,
     RUN_ALL,
     EngineConfig,
     TaskState,
     TaskView,
     check_body,
+    due_overflow,
     instant_ns,
     seconds_to_ns,
     timeout_s,
@@ -115,7 +118,9 @@ class Scheduler(Executor):
         reject = _arguments.one_of(past_due, "past_due", ("run", "reject")) == "reject"
         copy = _arguments.one_of(context, "context", ("copy", "none")) == "copy"
         leave_s = _arguments.grace(exit_grace, "exit_grace")
-        crew = Crew(thread_name_prefix, initializer, tuple(initargs))
+        crew = Crew(
+            thread_name_prefix, initializer, _arguments.init_arguments(initargs), leave_s
+        )
         config = EngineConfig(
             task_type=_task_type(_engine_module(self)),
             max_workers=threads,
@@ -129,13 +134,11 @@ class Scheduler(Executor):
         self._open(config)
         core = self._engine
         self._crew = crew
-        self._waker = Waker(crew, core.handle)
-        # Whoever lets a clock move must find the waker: the worker threads keep it alive.
-        crew.waker = self._waker
+        crew.handle = core.handle
         if type(clock) is ManualClock:
-            clock._attach(self._waker)
+            clock._attach(crew)
         self._before_close: Any = None
-        _exit.register(core.handle, crew, leave_s)
+        _exit.register(crew)
         if _exit.leaving():
             core.close(RUN_ALL)
 
@@ -186,9 +189,16 @@ class Scheduler(Executor):
     def _submit_at(self, name: str | None, when: Any, fn: Any, args: Any, kwargs: Any) -> Task:
         delay_ns = _arguments.datetime_delay_ns(when, time.time_ns())
         core = self._engine
-        if delay_ns >= 0:
-            return cast(Task, core.submit_as(name, AFTER, delay_ns, fn, args, kwargs or None))
-        return cast(Task, core.submit_as(name, AT, core.now_ns() + delay_ns, fn, args, kwargs or None))
+        if delay_ns > MAX_NS - core.now_ns():
+            raise due_overflow("when", when, core.now_ns())
+        if delay_ns < 0:
+            if core.config.past_due_reject:
+                raise ValueError(
+                    f"when is {when!r}, which has passed, and past_due is 'reject'; "
+                    "give an instant that is not past"
+                )
+            delay_ns = 0
+        return cast(Task, core.submit_as(name, AFTER, delay_ns, fn, args, kwargs or None, when))
 
     def with_options(self, *, name: str | None = None, **options: Any) -> "Options":
         """The same ``submit`` methods, with options: ``name`` is shown by reprs and views."""
@@ -270,7 +280,7 @@ class Scheduler(Executor):
 
     def wake(self) -> None:
         """Read the clock again now; to be called after the time of a user's clock jumped."""
-        self._waker.wake()
+        self._crew.wake()
 
     def stats(self) -> Stats:
         """A consistent snapshot of the counters."""
@@ -354,8 +364,10 @@ class Scheduler(Executor):
         core = self._engine
         if core.max_workers == 0:
             if not core.runs_here():
-                while core.tick():
-                    pass
+                # While another thread ticks there is nothing to be done here.
+                with contextlib.suppress(RuntimeError):
+                    while core.tick():
+                        pass
             return cast(bool, core.is_quiet())
         inside = core.runs_here()
         if inside:
@@ -472,7 +484,7 @@ class Options:
     def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """As ``Scheduler.submit_after``."""
         check_body(fn)
-        return self._as(AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs)
+        return self._as(AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs, delay)
 
     def submit_at_ns(self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """As ``Scheduler.submit_at_ns``."""
@@ -485,18 +497,16 @@ class Options:
 
     def submit_many(self, calls: Iterable[Any], delay: Any = 0) -> list[Task]:
         """As ``Scheduler.submit_many``."""
-        bodies = [call if isinstance(call, tuple) else (call,) for call in calls]
-        return cast(
-            "list[Task]",
-            self._scheduler._engine.submit_many_as(
-                self._name, bodies, seconds_to_ns(delay, "delay")
-            ),
-        )
+        delay_ns = seconds_to_ns(delay, "delay")
+        engine = self._scheduler._engine
+        return cast("list[Task]", engine.submit_many_as(self._name, calls, delay_ns, delay))
 
-    def _as(self, kind: int, value: int, fn: Any, args: Any, kwargs: Any) -> Task:
+    def _as(
+        self, kind: int, value: int, fn: Any, args: Any, kwargs: Any, shown: Any = None
+    ) -> Task:
+        engine = self._scheduler._engine
         return cast(
-            Task,
-            self._scheduler._engine.submit_as(self._name, kind, value, fn, args, kwargs or None),
+            Task, engine.submit_as(self._name, kind, value, fn, args, kwargs or None, shown)
         )
 
     def __repr__(self) -> str:

@@ -79,7 +79,7 @@ def test_views_tell_the_whole_story_on_the_schedulers_clock(make, clock):
     assert manual.view(ok.id) == (1, "n", SUCCEEDED, -1, 3 * S, S, 4 * S, 4_500_000_000)
     view = manual.view(bad.id)
     assert (view.state, view.worker, view.due_ns) == (FAILED, -1, 3 * S)
-    assert view.started_ns in (4 * S, 4_500_000_000)  # tick() reads the clock once for its claims
+    assert view.started_ns == 4 * S  # tick() reads the clock once for all that it claims
     assert view.finished_ns == 4_500_000_000
     assert manual.view(gone.id) == (3, None, CANCELLED, None, 10 * S, S, None, 4 * S)
     assert during[0][:4] == (4, None, RUNNING, -1)
@@ -226,12 +226,8 @@ def test_each_counter_counts_its_own(make, clock):
         scheduler.submit_many([nothing] * 3)
     clock.advance(1)
     inside = []
-    asked = scheduler.get(1)
-    assert asked.reschedule(0)
-    assert scheduler.get(3).reschedule(0)
 
     def look():
-        scheduler.get(6).reschedule(0)
         inside.append(counters(scheduler))
 
     scheduler.cancel(2)

@@ -10,7 +10,17 @@ import pytest
 
 from duepool import Clock, ClockError, ManualClock, MonotonicClock, Scheduler
 
-from .support import QUEUED, SOON, SUCCEEDED, counters, nothing, picture, room, wait_until
+from .support import (
+    QUEUED,
+    SOON,
+    SUCCEEDED,
+    counters,
+    nothing,
+    picture,
+    room,
+    threads_of,
+    wait_until,
+)
 
 S = 1_000_000_000
 
@@ -142,6 +152,20 @@ def test_a_users_clock_that_just_runs_needs_no_wake(make):
     assert task.result(SOON) >= task.due_ns >= 50_000_000
 
 
+def test_a_users_clock_that_stands_still_makes_no_spin(make):
+    clock = UserClock(10)
+    scheduler = make(2, clock=clock)
+    task = scheduler.submit_at_ns(11, nothing)
+    scheduler.submit(nothing).result(SOON)
+    before = scheduler.stats().wakeups
+    with pytest.raises(TimeoutError):
+        task.result(0.3)
+    assert scheduler.stats().wakeups - before < 60  # asked less and less often, or in slices
+    clock.now = 11
+    scheduler.wake()
+    task.result(SOON)
+
+
 def test_a_subclass_of_the_manual_clock_is_a_users_clock(make):
     class Twice(ManualClock):
         def now_ns(self):
@@ -223,7 +247,7 @@ def test_a_clock_that_goes_back_costs_the_submission_only(make, workers):
 @pytest.mark.parametrize("bad", [broken, 0, -1, None])
 def test_workers_survive_a_bad_clock_on_the_last_known_time(make, caplog, bad):
     clock = UserClock(10)
-    scheduler = make(2, clock=clock)
+    scheduler = make(2, "survivor", clock=clock)
     due_later = scheduler.submit_at_ns(11, nothing)
     scheduler.submit(nothing).result(SOON)
     with caplog.at_level(logging.ERROR, "duepool"):
@@ -231,14 +255,16 @@ def test_workers_survive_a_bad_clock_on_the_last_known_time(make, caplog, bad):
         for _ in range(5):
             errors = scheduler.stats().clock_errors
             scheduler.wake()
-            wait_until(lambda e=errors: scheduler.stats().clock_errors > e, "an error to be counted")
+            wait_until(
+                lambda e=errors: scheduler.stats().clock_errors > e, "an error to be counted"
+            )
         assert due_later.state == QUEUED
         clock.now = 11
         scheduler.wake()
         due_later.result(SOON)
     assert len([r for r in caplog.records if "clock" in r.getMessage()]) == 1
     assert scheduler.submit(lambda: "alive").result(SOON) == "alive"
-    assert len([t for t in threading.enumerate() if t.name.startswith(scheduler._crew.prefix)]) == 2
+    assert len(threads_of("survivor")) == 2
 
 
 def test_what_ends_while_the_clock_is_bad_ends_at_the_last_known_time(make):

@@ -283,7 +283,7 @@ def test_waiting_with_a_time_out(make, clock, gate):
         for limit in (0, -1, -1e308, float("-inf"), 0.01):
             with pytest.raises(TimeoutError):
                 ask(limit)
-        with pytest.raises(ValueError, match="(?i)timeout.*nan"):
+        with pytest.raises(ValueError, match=r"(?i)timeout.*nan"):
             ask(float("nan"))
         for bad in ("1", [], True, object()):
             with pytest.raises(TypeError, match="timeout"):

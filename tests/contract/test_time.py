@@ -158,7 +158,9 @@ def test_a_far_deadline_leaves_the_workers_well(make):
 # -- due times in the past -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("past", [0, 1, 5 * S - 1, -1, -LAST, -(10**400)])
+@pytest.mark.parametrize(
+    "past", [0, 1, 5 * S - 1, -1, -LAST, -(10**400)], ids=lambda n: str(n)[:20]
+)
 def test_past_due_run_makes_it_now_so_that_it_overtakes_nobody(make, past):
     scheduler = make(0, clock=ManualClock(5 * S))
     ran = []
@@ -171,7 +173,7 @@ def test_past_due_run_makes_it_now_so_that_it_overtakes_nobody(make, past):
     assert scheduler.stats().lateness.max_ns == 0
 
 
-@pytest.mark.parametrize("past", [0, 1, 5 * S - 1, -1, -(10**400)])
+@pytest.mark.parametrize("past", [0, 1, 5 * S - 1, -1, -(10**400)], ids=lambda n: str(n)[:20])
 def test_past_due_reject_refuses_it(make, past):
     scheduler = make(0, clock=ManualClock(5 * S), past_due="reject", capacity=2)
     before = picture(scheduler)
@@ -191,7 +193,9 @@ def test_past_due_reject_refuses_it(make, past):
 # -- aware datetimes -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))])
+@pytest.mark.parametrize(
+    "zone", [UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))]
+)
 def test_submit_at_fixes_the_due_time_from_the_wall_clock(make, zone):
     start = 10**15
     scheduler = make(0, clock=ManualClock(start))

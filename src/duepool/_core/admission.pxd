@@ -11,21 +11,21 @@ cdef enum:
     CLOSED = 1
     FULL = 2
 
-cdef struct Admission:
+cdef struct AdmissionState:
     int64_t capacity       # the most that may be queued; -1: unbounded
     int64_t queued
     int64_t rejected       # refused submissions
     bint closed            # sticky
 
 
-cdef inline void admission_init(Admission* admission, int64_t capacity) noexcept nogil:
+cdef inline void admission_init(AdmissionState* admission, int64_t capacity) noexcept nogil:
     admission.capacity = capacity
     admission.queued = 0
     admission.rejected = 0
     admission.closed = False
 
 
-cdef inline int admission_try(Admission* admission, int64_t k) noexcept nogil:
+cdef inline int admission_try(AdmissionState* admission, int64_t k) noexcept nogil:
     """Take ``k`` places, or none. Call with the monitor held."""
     if admission.closed:
         admission.rejected += k
@@ -37,6 +37,6 @@ cdef inline int admission_try(Admission* admission, int64_t k) noexcept nogil:
     return ADMITTED
 
 
-cdef inline void admission_release(Admission* admission, int64_t k) noexcept nogil:
+cdef inline void admission_release(AdmissionState* admission, int64_t k) noexcept nogil:
     """Give ``k`` places back. Call with the monitor held."""
     admission.queued -= k

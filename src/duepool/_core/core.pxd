@@ -9,7 +9,7 @@ Guard of every field below: the monitor, unless its comment says otherwise.
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from .admission cimport Admission, admission_release, admission_try
+from .admission cimport AdmissionState, admission_release, admission_try
 from .clock cimport CellMemory
 from .heap cimport Heap, heap_at, heap_peek, heap_remove
 from .monitor cimport (
@@ -56,7 +56,7 @@ cdef struct Core:
     Monitor monitor
     Heap heap
     Table table
-    Admission admission
+    AdmissionState admission
     int64_t references         # atomic
     int64_t generation         # constant: the fork generation it was made in
     CellMemory* cell           # constant: the manual clock's time, read atomically; else NULL

@@ -115,8 +115,17 @@ import weakref
 from duepool import _values
 from duepool._core.clock import monotonic_ns
 from duepool._outcome import Failure, report_callback, report_clock
-from duepool._values import Counts, TaskState, TaskView, check_body, due_overflow
-from duepool._values import instant_ns, seconds_to_ns
+from duepool._values import (
+    Counts,
+    TaskState,
+    TaskView,
+    check_body,
+    clock_kind,
+    due_overflow,
+    instant_ns,
+    read_calls,
+    seconds_to_ns,
+)
 from duepool.errors import (
     BrokenScheduler,
     CancelRequested,
@@ -320,7 +329,7 @@ cdef class TaskBase(TaskFields):
 
     def cancel(self):
         """Cancel the task, or ask its running body to stop; True when it is or will be CANCELLED."""
-        return (<Engine>engine_of(self)).cancel_task(self, 1, False, 0) == 1
+        return (<Engine>engine_of(self)).cancel_task(self, 1, False, 0) != 0
 
     def reschedule(self, delay):
         """Make a QUEUED task due ``delay`` seconds from now; False once it has started."""
@@ -529,15 +538,10 @@ cdef class Engine:
         core.past_due_reject = config.past_due_reject
         core.claim_limit_ns = never()
         admission_init(&core.admission, -1 if config.capacity is None else config.capacity)
-        cell = getattr(clock, "_cell", None) if hasattr(type(clock), "_cell") else None
-        if getattr(type(clock), "_is_monotonic", False):
-            core.clock_kind = MONOTONIC
-        elif type(cell) is Cell:
-            core.clock_kind = MANUAL
-            core.cell = (<Cell>cell).memory
+        core.clock_kind = clock_kind(clock)
+        if core.clock_kind == MANUAL:
+            core.cell = (<Cell?>clock._cell).memory
             dp_add64(&core.cell.references, 1)
-        else:
-            core.clock_kind = USER
         self.config = config
         self.clock = clock
         self.max_workers = config.max_workers
@@ -692,6 +696,8 @@ cdef class Engine:
         slots.live += 1
         if slots.issued == CHUNK_SIZE:
             self.tail = slots.following
+            if self.tail == NULL:
+                self.newest = NULL  # this chunk may be gone before the next is prepared
         self.core.prepared -= 1
         heap_push(&self.core.heap, record)
 
@@ -807,29 +813,30 @@ cdef class Engine:
                 raise interrupted
         return 0
 
-    def submit_as(self, name, int kind, int64_t value, fn, args, kwargs):
-        """Admit ``fn(*args, **kwargs)``; see ``duepool._values`` for ``kind`` and ``value``."""
-        return self.admit(name, kind, value, fn, args, kwargs, None)
+    def submit_as(self, name, int kind, value, fn, args, kwargs, shown=None):
+        """Admit ``fn(*args, **kwargs)``; see ``duepool._values`` for ``kind`` and ``value``, of
+        which ``shown`` is what the caller gave."""
+        if value > MAX_ID:
+            raise due_overflow("delay", shown, self.now_ns())
+        return self.admit(name, kind, value, fn, args, kwargs, shown)
 
-    def submit_many_as(self, name, calls, int64_t delay_ns):
-        """Admit each of ``calls`` (a callable or ``(fn, *args)``), all or none."""
+    def submit_many_as(self, name, calls, delay, shown=None):
+        """Admit each of ``calls`` (a callable or ``(fn, *args)``), all or none, ``delay``
+        nanoseconds from now."""
+        cdef int64_t delay_ns
         cdef Core* core = self.core
         cdef list tasks = []
         cdef int64_t now = 0, due = 0, given = 0, k, i
         cdef int code, call = CALL_NOBODY
         cdef TaskBase task
         self.alive()
-        for item in calls:
-            if isinstance(item, tuple):
-                if not item:
-                    raise TypeError("calls holds an empty tuple; give a callable or (fn, *args)")
-                fn = (<tuple>item)[0]
-                args = (<tuple>item)[1:]
-            else:
-                fn, args = item, EMPTY
+        for fn, args in read_calls(calls):
             if dp_plain_function(<PyObject*>fn) != 1:
                 check_body(fn)
             tasks.append(self.new_task(name, fn, args, None))
+        if delay > MAX_ID:
+            raise due_overflow("delay", shown, self.now_ns())
+        delay_ns = delay
         k = len(tasks)
         if core.hired < core.max_workers:
             self.hire(k)
@@ -854,7 +861,7 @@ cdef class Engine:
                 monitor_signal(&core.monitor, call)
                 return tasks
             if code != NO_ROOM:
-                self.refuse(code, k, delay_ns, now, None)
+                self.refuse(code, k, delay_ns, now, shown)
             self.prepare(k)
 
     # -- claiming and running ---------------------------------------------------------------------
@@ -867,7 +874,7 @@ cdef class Engine:
         cdef Worker* worker = &seat.worker
         cdef int64_t now, given = 0
         cdef int answer, call = CALL_NOBODY
-        if core.clock_kind == USER:
+        if core.clock_kind == USER and until_ns < 0:
             worker.seen_wake = core.monitor.wake_count
             given = self.read_clock(False)
             if given != worker.seen_now_ns:
@@ -876,10 +883,8 @@ cdef class Engine:
             elif worker.leads:
                 worker.backoff_ns = min(max(2 * worker.backoff_ns, 1000000), 100000000)
         monitor_lock(&core.monitor)
-        now = core_now(core, given)
-        answer = core_claim(
-            core, worker, now, now if until_ns < 0 else until_ns, last_id, record, &call
-        )
+        now = core_now(core, given) if until_ns < 0 else until_ns
+        answer = core_claim(core, worker, now, now, last_id, record, &call)
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         return answer
@@ -1197,6 +1202,8 @@ cdef class Engine:
         monitor_lock(&core.monitor)
         now = core_now(core, given)
         queued = mine.record.state == QUEUED
+        if core.claim_limit_ns != never() and delay_ns > core.claim_limit_ns - now:
+            queued = False  # a closed engine would neither run it then nor cancel it
         far = delay_ns > never() - now
         if queued and not far:
             heap_move(&core.heap, &mine.record, now + delay_ns)
@@ -1611,7 +1618,7 @@ cdef class SchedulerBase:
 
     def submit_many(self, calls, delay=0):
         """Admit each of ``calls``, all or none, due ``delay`` seconds from now."""
-        return ready(self).submit_many_as(None, calls, delay_of(delay))
+        return ready(self).submit_many_as(None, calls, delay_of(delay), delay)
 
     def cancel(self, task_or_id):
         """Cancel a task, given by its handle or its id."""

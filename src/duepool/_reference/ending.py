@@ -22,6 +22,7 @@ class Ending:
         "begun",
         "error",
         "failure",
+        "known",
         "over",
         "quiet",
         "shaken",
@@ -42,6 +43,7 @@ class Ending:
         self.watchers: list[Watcher] = []
         self.at = 0  # how many of them were told
         self.waste: list[Any] = []  # references to drop outside the monitor
+        self.known = False  # the body has ended: the next three say how
         self.value: Any = None  # what the body returned
         self.error: BaseException | None = None  # what it raised
         self.traceback: TracebackType | None = None  # where, from the body's own frame on

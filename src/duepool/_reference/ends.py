@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from duepool._outcome import report_callback
-from duepool._values import MAX_NS, due_overflow
+from duepool._values import MAX_NS, NS_PER_S, due_overflow
 from duepool.errors import UnknownTask
 
 from .ending import Ending, tell_requested
@@ -20,6 +20,12 @@ from .monitor import through
 from .reading import Reader
 from .record import CANCELLED, RUNNING, SUCCEEDED, Record
 from .steps import Steps
+
+
+def seconds_of(ns: int) -> int | float:
+    """A duration as a message shows it, however long."""
+    whole, rest = divmod(ns, NS_PER_S)
+    return whole if not rest else ns / NS_PER_S
 
 
 class Ends(Steps):
@@ -96,7 +102,7 @@ class Ends(Steps):
             asked += ending.asked
         return asked
 
-    def reschedule_ns(self, task: Any, delay_ns: int) -> bool:
+    def reschedule_ns(self, task: Any, delay_ns: int, shown: Any = None) -> bool:
         """Let a queued task start at now + delay instead, in its place in the order of ids; False
         once it has started."""
         record: Record = task._record
@@ -106,7 +112,7 @@ class Ends(Steps):
         now = self._reader.strict()
         due = now + delay_ns
         if due > MAX_NS:
-            raise due_overflow("delay", f"of {delay_ns} ns", now)
+            raise due_overflow("delay", seconds_of(delay_ns) if shown is None else shown, now)
         with self.monitor.lock():
             return through(self.move, record, due)
 

@@ -48,6 +48,7 @@ from duepool.errors import (
 from .admission import ADMITTED, CLOSED
 from .clock import Cell, monotonic_ns
 from .ending import Ending
+from .ends import seconds_of
 from .frames import current_task, frame_depth, top_mark
 from .handle import Handle
 from .monitor import through
@@ -103,22 +104,28 @@ class Engine(Runs):
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
+        shown: Any = None,
     ) -> Any:
-        """Admit one task; ``value`` is a delay (AFTER) or an instant (AT) in nanoseconds."""
+        """Admit one task; ``value`` is a delay (AFTER) or an instant (AT) in nanoseconds, ``shown``
+        what the caller gave for it."""
         self.handle.refuse_fork()
         check_body(fn)
-        return self._submit(name, kind, value, [(fn, args, kwargs)])[0]
+        return self._submit(name, kind, value, [(fn, args, kwargs)], shown)[0]
 
     def submit_many_as(self, name: str | None, calls: Iterable[Any], delay_ns: int) -> list[Any]:
         """Admit each of ``calls``, a callable or a tuple (fn, *args), in one step, or none."""
         self.handle.refuse_fork()
         return self.submit_all(name, read_calls(calls), delay_ns)
 
-    def submit_all(self, name: str | None, calls: list[Call], delay_ns: int) -> list[Any]:
+    def submit_all(
+        self, name: str | None, calls: list[Call], delay_ns: int, shown: Any = None
+    ) -> list[Any]:
         """The same for calls that ``read_calls`` has checked."""
-        return self._submit(name, AFTER, delay_ns, calls)
+        return self._submit(name, AFTER, delay_ns, calls, shown)
 
-    def _submit(self, name: str | None, kind: int, value: int, calls: list[Call]) -> list[Any]:
+    def _submit(
+        self, name: str | None, kind: int, value: int, calls: list[Call], shown: Any = None
+    ) -> list[Any]:
         count = len(calls)
         if self.admission.closed:
             self._refuse(count)
@@ -156,9 +163,10 @@ class Engine(Runs):
                 f"is {self.admission.capacity}: no room for {count} more"
             )
         if due > MAX_NS:
-            raise due_overflow("delay", f"of {value} ns", now)
+            raise due_overflow("delay", seconds_of(value) if shown is None else shown, now)
         raise ValueError(
-            f"due_ns {value} is past: the scheduler's clock says {now}, and past_due is 'reject'"
+            f"due_ns is {value}, before the clock's {now} ns, and past_due is 'reject'; "
+            "give an instant that is not past"
         )
 
     def _refuse(self, count: int) -> None:
@@ -197,15 +205,14 @@ class Engine(Runs):
                         self._spare.pop()
                     else:
                         self._next_index += 1
-                self.config.crew.hire(self.handle, index)
+                interrupted = self.config.crew.hire(self.handle, index)
             except BaseException as error:
                 if index < 0:
                     raise
                 with self.monitor.lock():
                     self._workers.pop(index, None)
                     alone = not any(self._workers.values())
-                    if isinstance(error, Exception):
-                        self._spare.append(index)  # else its thread may have started after all
+                    self._spare.append(index)
                 self.handle.notify()
                 if alone or not isinstance(error, Exception):
                     raise
@@ -213,6 +220,8 @@ class Engine(Runs):
             with self.monitor.lock():
                 if index in self._workers:
                     self._workers[index] = True
+            if interrupted is not None:
+                raise interrupted
 
     # -- the clock and what is known -----------------------------------------------------------
 
@@ -269,9 +278,13 @@ class Engine(Runs):
         with self.monitor.lock():
             return view_of(task._record)
 
-    def tasks(self, state: TaskState | int | None = None) -> list[Any]:
+    def tasks(self, state: TaskState | None = None) -> list[Any]:
         """The unfinished tasks, or those in one state, by id."""
         self.handle.refuse_fork()
+        if state is not None and not isinstance(state, TaskState):
+            raise TypeError(
+                f"state must be a TaskState or None, not {type(state).__name__} {state!r}"
+            )
         with self.monitor.lock():
             records = self.table.records()
             return [r.task for r in records if state is None or r.state == state]

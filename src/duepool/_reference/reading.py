@@ -10,13 +10,11 @@ Never called under the monitor: a user's clock is user code.
 from typing import Any
 
 from duepool._outcome import report_clock
-from duepool._values import MAX_NS
+from duepool._values import MANUAL, MAX_NS, MONOTONIC, clock_kind
 from duepool.errors import ClockError
 
 from .clock import Cell, monotonic_ns
 from .monitor import Monitor
-
-REAL, MANUAL, FOREIGN = "real", "manual", "foreign"
 
 
 class Reader:
@@ -31,17 +29,13 @@ class Reader:
         # readings overlap never take each other for a clock that goes back.
         self._last = Cell(0)
         self._cell: Any = None
-        self.kind = FOREIGN
-        exact = type(clock)
-        if exact.__dict__.get("_is_monotonic") is True:
-            self.kind = REAL
-        elif exact.__name__ == "ManualClock" and hasattr(clock, "_cell"):
-            self.kind = MANUAL
+        self.kind = clock_kind(clock)
+        if self.kind == MANUAL:
             self._cell = clock._cell
 
     def strict(self) -> int:
         """The time now; ``ClockError`` when the clock fails."""
-        if self.kind == REAL:
+        if self.kind == MONOTONIC:
             return monotonic_ns()
         if self.kind == MANUAL:
             return int(self._cell.load())
@@ -54,7 +48,7 @@ class Reader:
     def lenient(self, on_worker: bool = False) -> int:
         """The time now, the last known one when the clock fails. On a worker that holds for
         whatever it raises; elsewhere a Ctrl-C may be meant for the caller."""
-        if self.kind == REAL:
+        if self.kind == MONOTONIC:
             return monotonic_ns()
         if self.kind == MANUAL:
             return int(self._cell.load())

@@ -16,7 +16,7 @@ from contextvars import Context
 from typing import Any
 
 from duepool._outcome import Failure
-from duepool._values import COUNTED, DEADLOCK, FREE, MAX_NS, EngineConfig
+from duepool._values import COUNTED, DEADLOCK, FREE, MANUAL, MAX_NS, USER, EngineConfig
 from duepool.errors import CancelRequested
 
 from . import frames
@@ -26,7 +26,6 @@ from .ends import Ends
 from .frames import Frame
 from .handle import longest_wait_s
 from .monitor import NEVER, Spot, through
-from .reading import FOREIGN, MANUAL
 from .record import Record
 from .steps import Claim
 
@@ -91,13 +90,13 @@ class Runs(Ends):
                                 due = self.head_due_ns()
                                 leads = self.monitor.park(spot, due)
                                 return self._wait_s(spot, now, due) if leads else -1.0
+                    if claim.record is not None:
+                        spot.spent = False
+                        spot.floor_ns = 0
+                        self._run(claim, frame)
                 except BaseException as cut:
                     self._blame(claim, frame, cut)
                     raise
-                if claim.record is not None:
-                    spot.spent = False
-                    spot.floor_ns = 0
-                    self._run(claim.record, frame)
                 del claim
             return None
         finally:
@@ -118,10 +117,11 @@ class Runs(Ends):
         if due_ns == NEVER or self._reader.kind == MANUAL:
             return -1.0
         wait_ns = due_ns - now_ns
-        if self._reader.kind == FOREIGN:
+        if self._reader.kind == USER:
             # A clock that is honest about time passes at least half of what was waited. One that
             # stands still or crawls is asked less and less often.
-            if spot.spent and now_ns - spot.before_ns < spot.waited_ns // 2:
+            passed_ns = now_ns - spot.before_ns
+            if spot.spent and (passed_ns == 0 or 2 * passed_ns < spot.waited_ns):
                 spot.floor_ns = min(max(_BACK_OFF_NS, 2 * spot.floor_ns), _LONGEST_BACK_OFF_NS)
             else:
                 spot.floor_ns = 0
@@ -158,10 +158,10 @@ class Runs(Ends):
                         through(self.claim, claim, now, -1, last_id)
                     if claim.record is None:
                         return ran
+                    error = self._run(claim, frame)
                 except BaseException as cut:
                     self._blame(claim, frame, cut)
                     raise
-                error = self._run(claim.record, frame)
                 self.handle.refuse_fork()
                 ran += 1
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -176,26 +176,25 @@ class Runs(Ends):
                 self._ticker = None
 
     def _blame(self, claim: Claim, frame: Frame, cut: BaseException) -> None:
-        """An exception came from outside just after a claim. It counts as raised by the body, at
-        its very first step: the claimed task would otherwise stay RUNNING for ever."""
-        if claim.record is not None:
-            ending = Ending()
-            ending.error = cut
+        """An exception came from outside, between a claim and the end of its task. Unless the body
+        had ended it counts as raised by the body; the task would else stay RUNNING for ever."""
+        if claim.record is not None and claim.record.task is not None:
+            ending = claim.ending
+            if not ending.known:
+                ending.error = cut
+                ending.known = True
             self._conclude(claim.record, frame, ending)
 
-    def _run(self, record: Record, frame: Frame) -> BaseException | None:
+    def _run(self, claim: Claim, frame: Frame) -> BaseException | None:
         """Run a claimed task and end it; returns what the body raised. Nothing of it is kept."""
-        ending = Ending()
+        record = claim.record
+        assert record is not None
         try:
             frame.task = record.task
-            self._call(record, ending)
-        except BaseException as cut:  # from a signal handler, just before or after the body
-            ending.error = cut
-            ending.traceback = None
-        try:
-            return self._conclude(record, frame, ending)
+            self._call(record, claim.ending)
+            return self._conclude(record, frame, claim.ending)
         finally:
-            del record, ending  # as in _call
+            del record, claim  # as in _call
 
     def _call(self, record: Record, ending: Ending) -> None:
         """Call the body in its context. This frame is the first of a traceback, and cut off."""
@@ -209,12 +208,14 @@ class Runs(Ends):
                 ending.value = fn(*args, **kwargs)
             else:
                 ending.value = context.run(fn, *args, **kwargs)
+            ending.known = True
         except BaseException as error:
             # Not by way of the attribute: an exception class may have its own idea of that.
             traceback = sys.exc_info()[2]
             ending.traceback = None if traceback is None else traceback.tb_next
             BaseException.with_traceback(error, ending.traceback)
             ending.error = error
+            ending.known = True
             del traceback
         finally:
             # The traceback's frames lead back to this one: it must hold nothing of the task.
@@ -237,7 +238,7 @@ class Runs(Ends):
             ending.failure = Failure(
                 error, ending.traceback, label=f"task {record.id}", observed=False
             )
-        # A clock that raises KeyboardInterrupt each time may stop tick(), but not the end of a task.
+        # A clock that raises KeyboardInterrupt each time may stop tick(), but not a task's end.
         forgiving = frame.worker >= 0 or ending.tried
         ending.tried = True
         now = self._reader.lenient(on_worker=forgiving)

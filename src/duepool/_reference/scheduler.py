@@ -31,6 +31,11 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | No
 def read_calls(calls: Iterable[Any]) -> list[Call]:
     """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked."""
     checked: list[Call] = []
+    if not isinstance(calls, Iterable):
+        raise TypeError(
+            "calls must be an iterable of callables and tuples (fn, *args), "
+            f"not {type(calls).__name__} {calls!r}"
+        )
     for place, call in enumerate(calls):
         if not isinstance(call, tuple):
             fn, args = call, ()
@@ -46,44 +51,50 @@ def read_calls(calls: Iterable[Any]) -> list[Call]:
 class SchedulerBase:
     """Base of the scheduler type of a face, which calls ``_open`` once."""
 
-    _engine: "Engine"
+    _engine: "Engine | None" = None
 
     def _open(self, config: EngineConfig) -> None:
         from .engine import Engine  # the engine module exports this one
 
         self._engine = Engine(config)
 
+    def _ready(self) -> "Engine":
+        engine = self._engine
+        if engine is None:
+            raise RuntimeError("Scheduler.__init__() was not called")
+        return engine
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Have ``fn(*args, **kwargs)`` run now; returns its task."""
-        return self._engine.submit_as(None, NOW, 0, fn, args, kwargs)
+        return self._ready().submit_as(None, NOW, 0, fn, args, kwargs)
 
     def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Have it run ``delay`` (seconds or a timedelta) from now."""
-        self._engine.handle.refuse_fork()
+        self._ready().handle.refuse_fork()
         check_body(fn)
         delay_ns = seconds_to_ns(delay, "delay")
-        return self._engine.submit_as(None, AFTER, delay_ns, fn, args, kwargs)
+        return self._ready().submit_as(None, AFTER, delay_ns, fn, args, kwargs, delay)
 
     def submit_at_ns(
         self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """Have it run at an instant of the scheduler's clock."""
-        self._engine.handle.refuse_fork()
+        self._ready().handle.refuse_fork()
         check_body(fn)
-        return self._engine.submit_as(None, AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
+        return self._ready().submit_as(None, AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
 
     def submit_many(self, calls: Iterable[Any], delay: Any = 0) -> list[Any]:
         """Have each of ``calls``, a callable or a tuple (fn, *args), run ``delay`` from now: all
         are admitted in one step, or none."""
-        self._engine.handle.refuse_fork()
+        self._ready().handle.refuse_fork()
         checked = read_calls(calls)
-        return self._engine.submit_all(None, checked, seconds_to_ns(delay, "delay"))
+        return self._ready().submit_all(None, checked, seconds_to_ns(delay, "delay"), delay)
 
     def cancel(self, task_or_id: Any) -> bool:
         """Cancel a task, or the task with an id; True when it is or will end CANCELLED."""
         if self._is_task(task_or_id):
-            return self._engine.cancel(task_or_id)
-        return self._engine.cancel_id(_task_id(task_or_id))
+            return self._ready().cancel(task_or_id)
+        return self._ready().cancel_id(_task_id(task_or_id))
 
     def cancel_many(self, tasks: Iterable[Any]) -> int:
         """Cancel tasks; how many are or will end CANCELLED. All are checked before the first is
@@ -94,32 +105,33 @@ class SchedulerBase:
                 chosen.append(entry)
             else:
                 number = _task_id(entry)
-                self._engine.check_issued(number)
+                self._ready().check_issued(number)
                 chosen.append(number)
+        engine = self._ready()
         return sum(
-            self._engine.cancel_id(entry) if isinstance(entry, int) else self._engine.cancel(entry)
+            engine.cancel_id(entry) if isinstance(entry, int) else engine.cancel(entry)
             for entry in chosen
         )
 
     def tick(self) -> int:
         """Manual mode: run on this thread what is due; how many ran."""
-        return self._engine.tick()
+        return self._ready().tick()
 
     def now_ns(self) -> int:
         """The time on the scheduler's clock."""
-        return self._engine.now_ns()
+        return self._ready().now_ns()
 
     def get(self, task_id: int) -> Any:
         """The unfinished task with this id; ``UnknownTask`` otherwise."""
-        return self._engine.get(_task_id(task_id))
+        return self._ready().get(_task_id(task_id))
 
     def view(self, task_id: int) -> TaskView:
         """The record of a task that is unfinished or in the history; ``UnknownTask`` otherwise."""
-        return self._engine.view(_task_id(task_id))
+        return self._ready().view(_task_id(task_id))
 
-    def tasks(self, state: TaskState | int | None = None) -> list[Any]:
+    def tasks(self, state: TaskState | None = None) -> list[Any]:
         """The unfinished tasks (in one state, if given), by id."""
-        return self._engine.tasks(state)
+        return self._ready().tasks(state)
 
     def _is_task(self, value: Any) -> bool:
         """True for a task of this scheduler, False for no task; ``ValueError`` for another's."""

@@ -22,12 +22,14 @@ from .table import TaskTable
 
 
 class Claim:
-    """What a claim has got: set within the claim itself, so that it survives an interrupt."""
+    """What a claim has got (set within the claim itself, so that it survives an interrupt), and
+    how the task will end."""
 
-    __slots__ = ("record",)
+    __slots__ = ("ending", "record")
 
     def __init__(self) -> None:
         self.record: Record | None = None
+        self.ending = Ending()
 
 
 class Steps:

@@ -69,7 +69,7 @@ class TaskBase:
 
     def reschedule(self, delay: Any) -> bool:
         """Let the task start ``delay`` from now instead; False once it has started."""
-        return self._engine.reschedule_ns(self, seconds_to_ns(delay, "delay"))
+        return self._engine.reschedule_ns(self, seconds_to_ns(delay, "delay"), delay)
 
     @property
     def _result(self) -> Any:
