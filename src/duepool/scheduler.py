@@ -2,13 +2,16 @@
 
 The engine's base class stands before ``Scheduler`` in the method resolution order and has the hot
 methods, so that a submission runs through no Python code of ours.
+
+``Scheduler`` is a ``ThreadPoolExecutor`` by name only: ``loop.set_default_executor`` takes nothing
+else. Nothing of that class is run; every public method is defined anew.
 """
 
 import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, cast
 
 from . import _arguments, _engine, _exit
@@ -41,7 +44,7 @@ logger = logging.getLogger("duepool")
 _EXPLAIN_AFTER_S = 5.0
 
 
-class Scheduler(Executor):
+class Scheduler(ThreadPoolExecutor):
     """Runs bodies at their due times on worker threads: a deadline heap says when, a pool who.
 
     ``max_workers``: threads, started as submissions come (None: as ``ThreadPoolExecutor``; 0:

@@ -64,7 +64,10 @@ class Stats:
 
 def stats_of(counts: Counts) -> Stats:
     """The public snapshot of an engine's raw counters."""
-    buckets = counts.lateness_buckets
+    used = len(counts.lateness_buckets)
+    while used and not counts.lateness_buckets[used - 1]:
+        used -= 1
+    buckets = counts.lateness_buckets[:used]
     return Stats(
         queued=counts.queued,
         running=counts.running,

@@ -63,6 +63,18 @@ def test_get_finds_a_task_whose_handle_nobody_kept(manual):
     assert [t.id for t in manual.tasks()] == [1, 2, 3]
 
 
+def test_an_id_may_be_an_integer_by_protocol(manual):
+    class Index:
+        def __index__(self):
+            return 1
+
+    task = manual.submit(nothing)
+    assert manual.get(Index()) is task
+    assert manual.view(Index()).id == 1
+    assert manual.cancel_many([Index()]) == 1
+    assert manual.cancel(Index()) is True
+
+
 def test_views_tell_the_whole_story_on_the_schedulers_clock(make, clock):
     manual = make(0, clock=clock)
     clock.advance(1)

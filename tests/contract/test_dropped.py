@@ -194,7 +194,7 @@ def test_nothing_in_the_package_remembers_the_dead(engine):
     from duepool import _exit
 
     gc.collect()
-    before = len(_exit._handles)
+    before = len(_exit._crews)
     clock = ManualClock()
     for workers in (0, 0, 1, 1):
         scheduler = Scheduler(workers, clock=clock, engine=engine)
@@ -205,7 +205,7 @@ def test_nothing_in_the_package_remembers_the_dead(engine):
 
     def forgotten():
         gc.collect()
-        return len(_exit._handles) <= before and not clock._sleepers
+        return len(_exit._crews) <= before and not clock._sleepers
 
     wait_until(forgotten, "the last trace of four schedulers to go", 3)
 

@@ -299,7 +299,7 @@ cdef class Seat:
 
 # -- reading arguments ---------------------------------------------------------------------------
 
-cdef int64_t delay_of(object delay) except -1:
+cdef int64_t delay_of(Engine engine, object delay) except -1:
     """``seconds_to_ns`` with a fast path that does the same arithmetic."""
     cdef double seconds, whole
     cdef int64_t count
@@ -313,10 +313,7 @@ cdef int64_t delay_of(object delay) except -1:
         return count * NS_PER_S
     exact = seconds_to_ns(delay, "delay")
     if exact > MAX_ID:
-        raise OverflowError(
-            f"delay {delay!r} is too far away: it is past the last instant 2**63-1 ns "
-            "(about 292 years)"
-        )
+        raise due_overflow("delay", delay, engine.now_ns())
     return exact
 
 
@@ -333,7 +330,8 @@ cdef class TaskBase(TaskFields):
 
     def reschedule(self, delay):
         """Make a QUEUED task due ``delay`` seconds from now; False once it has started."""
-        return (<Engine>engine_of(self)).reschedule_ns(self, delay_of(delay))
+        cdef Engine engine = engine_of(self)
+        return engine.reschedule_ns(self, delay_of(engine, delay), delay)
 
     @cython.critical_section
     def _watch(self, watcher):
@@ -704,7 +702,7 @@ cdef class Engine:
     cdef int refuse(self, int code, int64_t k, int64_t value, int64_t now, object shown) except -1:
         """Raise why ``k`` tasks were not admitted."""
         if code == TOO_FAR:
-            raise due_overflow("delay", value / 1e9 if shown is None else shown, now)
+            raise due_overflow("delay", shown, now)
         if code == PAST:
             raise ValueError(
                 f"due_ns is {value}, before the clock's {now} ns, and past_due is 'reject'; "
@@ -1187,7 +1185,7 @@ cdef class Engine:
                 count += 1
         return count
 
-    def reschedule_ns(self, task, int64_t delay_ns):
+    def reschedule_ns(self, task, int64_t delay_ns, shown=None):
         """Give a QUEUED task a new due time, ``delay_ns`` from now; False once it has started."""
         cdef TaskBase mine = self.own(task)
         cdef Core* core = self.core
@@ -1211,7 +1209,7 @@ cdef class Engine:
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         if queued and far:
-            raise due_overflow("delay", delay_ns / 1e9, now)
+            raise due_overflow("delay", shown, now)
         return queued
 
     # -- asking -----------------------------------------------------------------------------------
@@ -1607,8 +1605,9 @@ cdef class SchedulerBase:
 
     def submit_after(self, delay, fn, /, *args, **kwargs):
         """Run ``fn`` once ``delay`` seconds have passed."""
-        return ready(self).admit(
-            None, DUE_AFTER, delay_of(delay), fn, args, kwargs if kwargs else None, delay
+        cdef Engine engine = ready(self)
+        return engine.admit(
+            None, DUE_AFTER, delay_of(engine, delay), fn, args, kwargs if kwargs else None, delay
         )
 
     def submit_at_ns(self, due_ns, fn, /, *args, **kwargs):
@@ -1618,7 +1617,8 @@ cdef class SchedulerBase:
 
     def submit_many(self, calls, delay=0):
         """Admit each of ``calls``, all or none, due ``delay`` seconds from now."""
-        return ready(self).submit_many_as(None, calls, delay_of(delay), delay)
+        cdef Engine engine = ready(self)
+        return engine.submit_many_as(None, calls, delay_of(engine, delay), delay)
 
     def cancel(self, task_or_id):
         """Cancel a task, given by its handle or its id."""

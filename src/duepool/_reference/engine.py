@@ -112,10 +112,12 @@ class Engine(Runs):
         check_body(fn)
         return self._submit(name, kind, value, [(fn, args, kwargs)], shown)[0]
 
-    def submit_many_as(self, name: str | None, calls: Iterable[Any], delay_ns: int) -> list[Any]:
+    def submit_many_as(
+        self, name: str | None, calls: Iterable[Any], delay_ns: int, shown: Any = None
+    ) -> list[Any]:
         """Admit each of ``calls``, a callable or a tuple (fn, *args), in one step, or none."""
         self.handle.refuse_fork()
-        return self.submit_all(name, read_calls(calls), delay_ns)
+        return self.submit_all(name, read_calls(calls), delay_ns, shown)
 
     def submit_all(
         self, name: str | None, calls: list[Call], delay_ns: int, shown: Any = None

@@ -7,6 +7,7 @@ one more worker thread, full, overflow, past due. A refused call changes nothing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from duepool import _values
 from duepool._values import (
     AFTER,
     AT,
@@ -31,18 +32,7 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | No
 def read_calls(calls: Iterable[Any]) -> list[Call]:
     """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked."""
     checked: list[Call] = []
-    if not isinstance(calls, Iterable):
-        raise TypeError(
-            "calls must be an iterable of callables and tuples (fn, *args), "
-            f"not {type(calls).__name__} {calls!r}"
-        )
-    for place, call in enumerate(calls):
-        if not isinstance(call, tuple):
-            fn, args = call, ()
-        elif call:
-            fn, args = call[0], tuple(call[1:])
-        else:
-            raise TypeError(f"calls[{place}] is an empty tuple; give a callable or (fn, *args)")
+    for fn, args in _values.read_calls(calls):
         check_body(fn)
         checked.append((fn, args, None))
     return checked
