@@ -29,12 +29,16 @@ class Side(NamedTuple):
         times = self.rounds.values()
         return Spread(statistics.median(times), min(times), max(times))
 
-    def over(self, base: "Side") -> Spread:
-        """The ratio of the medians; the lowest and the highest that a single round gave."""
-        shared = self.rounds.keys() & base.rounds.keys()
-        single = [self.rounds[number] / base.rounds[number] for number in shared]
-        ratio = self.times().median / base.times().median
-        return Spread(ratio, min(single, default=ratio), max(single, default=ratio))
+    def over(self, base: "Side") -> Spread | None:
+        """The ratio of the medians; the lowest and the highest that a single round gave. Only
+        rounds that both have count; None if there are none."""
+        shared = sorted(self.rounds.keys() & base.rounds.keys())
+        own, other = ([side.rounds[number] for number in shared] for side in (self, base))
+        if not shared:
+            return None
+        single = [one / two for one, two in zip(own, other, strict=True)]
+        ratio = statistics.median(own) / statistics.median(other)
+        return Spread(ratio, min(single), max(single))
 
 
 class Floor(NamedTuple):
@@ -110,7 +114,7 @@ def time_rows(sides: Sequence[Side]) -> list[list[str]]:
         row += [f"{value:,.0f}" for value in side.times()]
         base = find(sides, side.work, BASE)
         if base is not None and side is not base:
-            row += [f"{value:,.2f}" for value in side.over(base)]
+            row += [f"{value:,.2f}" for value in side.over(base) or ()]
         rows.append(row)
         before = side.work
     return rows

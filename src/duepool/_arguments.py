@@ -90,7 +90,9 @@ def init_arguments(value: Any) -> tuple[Any, ...]:
 def one_of(value: Any, argument: str, choices: tuple[str, ...]) -> str:
     """A string among ``choices``."""
     if not isinstance(value, str):
-        raise TypeError(f"{argument} must be one of {choices}, not {type(value).__name__} {value!r}")
+        raise TypeError(
+            f"{argument} must be one of {choices}, not {type(value).__name__} {value!r}"
+        )
     if value not in choices:
         raise ValueError(f"{argument} must be one of {choices}, got {value!r}")
     return value
@@ -102,7 +104,8 @@ def grace(value: Any, argument: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(
-            f"{argument} must be seconds (int or float) or None, not {type(value).__name__} {value!r}"
+            f"{argument} must be seconds (int or float) or None, "
+            f"not {type(value).__name__} {value!r}"
         )
     if not value >= 0:
         raise ValueError(f"{argument} must be >= 0 seconds, or None for no limit, got {value!r}")

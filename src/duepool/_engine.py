@@ -28,7 +28,12 @@ def load(name: str) -> ModuleType:
             "the compiled engine of duepool is not installed; install a wheel, or build from "
             "source with DUEPOOL_BUILD=require and a C compiler; engine='python' is the reference"
         )
-    return importlib.import_module(_MODULES[name])
+    module = importlib.import_module(_MODULES[name])
+    if name == PYTHON and module.other_depth is None and compiled_installed():
+        # So that nested frames of both engines on one thread can be told apart.
+        core = importlib.import_module(_MODULES[CYTHON])
+        module.other_depth = core.frame_depth  # type: ignore[attr-defined]
+    return module
 
 
 def _wanted(engine: str | None) -> tuple[str | None, str]:

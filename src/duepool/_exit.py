@@ -48,7 +48,9 @@ def _leave() -> None:
     for engine, _, limit in engines:
         cancelled = engine.cancel_queued(limit)
         if cancelled:
-            logger.info("interpreter exit: cancelled %d tasks that were not yet due", len(cancelled))
+            logger.info(
+                "interpreter exit: cancelled %d tasks that were not yet due", len(cancelled)
+            )
     start = time.monotonic()
     for engine, crew, _ in engines:
         if engine.max_workers == 0:

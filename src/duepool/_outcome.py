@@ -58,5 +58,8 @@ def report_callback(callback: object, task: object, error: BaseException) -> Non
 def report_clock(clock: object, error: BaseException) -> None:
     """Log the first failure of an injected clock."""
     logger.error(
-        "the clock %r failed; the last known time stands in for it: %s", clock, error, exc_info=error
+        "the clock %r failed; the last known time stands in for it: %s",
+        clock,
+        error,
+        exc_info=error,
     )

@@ -80,7 +80,9 @@ class ManualClock:
         """
         target = instant_ns(ns, "ns")
         if not self._cell.raise_to(target):
-            raise ValueError(f"ns is {ns!r}, before the clock's {self.now_ns()} ns: it cannot go back")
+            raise ValueError(
+                f"ns is {ns!r}, before the clock's {self.now_ns()} ns: it cannot go back"
+            )
         self._moved()
 
     def _attach(self, sleeper: Any) -> None:

@@ -121,9 +121,7 @@ class Scheduler(ThreadPoolExecutor):
         reject = _arguments.one_of(past_due, "past_due", ("run", "reject")) == "reject"
         copy = _arguments.one_of(context, "context", ("copy", "none")) == "copy"
         leave_s = _arguments.grace(exit_grace, "exit_grace")
-        crew = Crew(
-            thread_name_prefix, initializer, _arguments.init_arguments(initargs), leave_s
-        )
+        crew = Crew(thread_name_prefix, initializer, _arguments.init_arguments(initargs), leave_s)
         config = EngineConfig(
             task_type=_task_type(_engine_module(self)),
             max_workers=threads,
@@ -158,7 +156,9 @@ class Scheduler(ThreadPoolExecutor):
         """
         raise NotImplementedError
 
-    def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    def submit_after(
+        self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Task:
         """Run ``fn`` once ``delay`` seconds (int, float or timedelta, >= 0) have passed.
 
         Raises as ``submit``; ``TypeError`` for a delay of another type, ``ValueError`` for a
@@ -166,7 +166,9 @@ class Scheduler(ThreadPoolExecutor):
         """
         raise NotImplementedError
 
-    def submit_at_ns(self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    def submit_at_ns(
+        self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Task:
         """Run ``fn`` at the instant ``due_ns`` of the scheduler's clock, in nanoseconds.
 
         An instant in the past follows ``past_due``. Raises as ``submit_after``.
@@ -221,7 +223,7 @@ class Scheduler(ThreadPoolExecutor):
         ``QueueFull`` is raised. ``chunksize`` has no effect, as with threads."""
         if buffersize is not None:
             raise NotImplementedError(
-                f"buffersize={buffersize!r} is not supported by this version of duepool; leave it out"
+                f"buffersize={buffersize!r} is not supported by this version of duepool"
             )
         limit = timeout_s(timeout)
         end = None if limit is None else time.monotonic() + limit
@@ -289,7 +291,7 @@ class Scheduler(ThreadPoolExecutor):
         """A consistent snapshot of the counters."""
         return stats_of(self._engine.counts())
 
-    # -- shutting down ------------------------------------------------------------------------------
+    # -- shutting down ----------------------------------------------------------------------------
 
     def shutdown(
         self,
@@ -484,12 +486,16 @@ class Options:
         """As ``Scheduler.submit``."""
         return self._as(NOW, 0, fn, args, kwargs)
 
-    def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    def submit_after(
+        self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Task:
         """As ``Scheduler.submit_after``."""
         check_body(fn)
         return self._as(AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs, delay)
 
-    def submit_at_ns(self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    def submit_at_ns(
+        self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Task:
         """As ``Scheduler.submit_at_ns``."""
         check_body(fn)
         return self._as(AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
@@ -554,5 +560,3 @@ def _task_type(module: Any) -> type[Task]:
         body = {"__slots__": (), "__doc__": Task.__doc__, "__module__": Task.__module__}
         made = _task_types.setdefault(module.NAME, type("Task", (module.TaskBase, Task), body))
     return made
-
-

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _bridge
 from ._outcome import report_callback
-from ._values import DEADLOCK, TaskState, TaskView, timeout_s
+from ._values import TaskState, TaskView, timeout_s
 from ._waiting import Handshake, acquire, block_or_raise, closed_lock
 from .errors import CancelledError, InvalidStateError
 
@@ -274,7 +274,7 @@ class Task(Future[Any]):
         name = "" if self.name is None else f" {self.name!r}"
         text = f"<Task {self.id}{name} {state.name}"
         if state == TaskState.QUEUED and not self._engine.handle.forked:
-            text += f", due in {(self.due_ns - self._engine.now_ns()) / 1e9:.6g} s"
+            text += f", due in {max(0, self.due_ns - self._engine.now_ns()) / 1e9:.6g} s"
         elif state == TaskState.FAILED:
             text += f", {type(self._failure.exception).__name__}"
         elif self.cancel_reason is not None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -229,6 +231,23 @@ def test_c41_the_loop_closes_under_an_awaiter_that_was_not_cancelled(make, gate,
         assert not one.done()
         one._log_destroy_pending = False  # asyncio would rightly complain of what this test does
         one.get_coro().close()
+
+
+def test_c41_a_loop_that_closes_before_a_completion_was_delivered_is_freed(make):
+    scheduler = make(0)
+    task = scheduler.submit(abs, -1)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(outcome(task))
+    loop.run_until_complete(asyncio.sleep(0))
+    scheduler.tick()  # the completion is on its way to the loop now
+    loop.close()
+    waiting._log_destroy_pending = False
+    waiting.get_coro().close()
+    closed = weakref.ref(loop)
+    del loop, waiting
+    gc.collect()
+    assert closed() is None
+    assert task.result(0) == 1
 
 
 def test_c41_many_loops_close_under_running_bodies(make, new_gate):

@@ -75,9 +75,7 @@ ACTIONS = st.one_of(
     action("callback", INDEXES, st.tuples(st.just("raise"), ERRORS)),
     action("look"),
 )
-RARE = st.one_of(
-    action("shutdown", SHUTDOWNS), action("shutdown_now"), action("await_termination")
-)
+RARE = st.one_of(action("shutdown", SHUTDOWNS), action("shutdown_now"), action("await_termination"))
 BODIES = st.lists(ACTIONS, max_size=3).map(tuple)
 CALLBACKS = st.one_of(
     action("look"),

@@ -36,9 +36,7 @@ STARTS = st.one_of(
     st.sampled_from([0, 1, 2**62, MAX_NS - 10, MAX_NS]), st.integers(0, MAX_NS), st.just(0)
 )
 
-bounded = settings(
-    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None
-)
+bounded = settings(max_examples=EXAMPLES, derandomize=True, database=None, deadline=None)
 
 
 def exact_ns(value: Any) -> Fraction:

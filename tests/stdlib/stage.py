@@ -54,7 +54,7 @@ class Stage(contextlib.ExitStack):
         self.SUCCESSFUL_FUTURE = self.create_future("FINISHED", result=42)
         return self
 
-    def Future(self) -> duepool.Task:  # noqa: N802 - named as what it stands for
+    def Future(self) -> duepool.Task:
         """A pending task."""
         scheduler, ending = duepool.Scheduler(0), Ending()
         task = scheduler.submit(ending)

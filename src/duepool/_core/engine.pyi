@@ -1,11 +1,12 @@
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
+
+from typing_extensions import disjoint_base
 
 from duepool._core.clock import Cell as Cell
 from duepool._core.clock import monotonic_ns as monotonic_ns
 from duepool._core.task import TaskFields
 from duepool._values import Counts, EngineConfig, TaskState, TaskView
-from typing_extensions import disjoint_base, final
 
 __all__ = [
     "NAME",
@@ -104,7 +105,9 @@ class SchedulerBase:
     def _engine(self) -> Any: ...
     def _open(self, config: EngineConfig) -> None: ...
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
-    def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+    def submit_after(
+        self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any: ...
     def submit_at_ns(
         self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any: ...

@@ -112,7 +112,7 @@ import logging
 import os
 import weakref
 
-from duepool import _values
+from duepool import _refusals, _values
 from duepool._core.clock import monotonic_ns
 from duepool._outcome import Failure, report_callback, report_clock
 from duepool._values import (
@@ -126,15 +126,7 @@ from duepool._values import (
     read_calls,
     seconds_to_ns,
 )
-from duepool.errors import (
-    BrokenScheduler,
-    CancelRequested,
-    ClockError,
-    QueueFull,
-    SchedulerClosed,
-    UnknownTask,
-    WouldDeadlock,
-)
+from duepool.errors import CancelRequested, ClockError
 
 __all__ = [
     "NAME",
@@ -199,13 +191,6 @@ def _forked_in_child():
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked_in_child)
-
-
-cdef object forked_error():
-    return SchedulerClosed(
-        "cannot schedule new futures after a fork: this scheduler's workers live in the parent "
-        "process; make a new Scheduler in the child"
-    )
 
 
 # -- frames of this thread ----------------------------------------------------------------------
@@ -573,7 +558,7 @@ cdef class Engine:
 
     cdef int alive(self) except -1:
         if self.core.generation != fork_generation:
-            raise forked_error()
+            raise _refusals.forked()
         return 0
 
     # -- time -------------------------------------------------------------------------------------
@@ -586,13 +571,11 @@ cdef class Engine:
         cdef int64_t now
         try:
             value = self.clock.now_ns()
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ClockError(f"now_ns() must return an int, not {type(value).__name__} {value!r}")
-            if value < 0 or value > MAX_ID:
-                raise ClockError(f"now_ns() must be between 0 and 2**63-1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_ID:
+                raise _refusals.clock_value(self.clock, value)
             now = value
             if now < before:
-                raise ClockError(f"the clock went backwards: {now} ns after {before} ns")
+                raise _refusals.clock_back(self.clock, before, now)
             return now
         except Exception as error:
             monitor_lock(&core.monitor)
@@ -601,7 +584,7 @@ cdef class Engine:
             if strict:
                 if isinstance(error, ClockError):
                     raise
-                raise ClockError(f"the clock {self.clock!r} raised {error!r}") from error
+                raise _refusals.clock_raised(self.clock, error) from error
             if not self.clock_reported:
                 self.clock_reported = True
                 report_clock(self.clock, error)
@@ -704,22 +687,12 @@ cdef class Engine:
         if code == TOO_FAR:
             raise due_overflow("delay", shown, now)
         if code == PAST:
-            raise ValueError(
-                f"due_ns is {value}, before the clock's {now} ns, and past_due is 'reject'; "
-                "give an instant that is not past"
-            )
+            raise _refusals.past(value, now)
         if code == FULL:
-            what = "a task" if k == 1 else f"{k} tasks"
-            raise QueueFull(
-                f"no room for {what}: capacity is {self.core.admission.capacity} queued tasks; "
-                "cancel some, wait, or give the scheduler a larger capacity"
-            )
-        broken = self.broken
-        if broken is not None:
-            raise BrokenScheduler(
-                "a worker's initializer failed: this scheduler cannot run tasks any more"
-            ) from broken
-        raise SchedulerClosed("cannot schedule new futures after shutdown")
+            raise _refusals.full(self.core.admission.capacity, k)
+        if self.broken is not None:
+            raise _refusals.broken(self.broken)
+        raise _refusals.closed()
 
     cdef int prepare(self, int64_t k) except -1:
         """Make room for ``k`` more tasks, outside the monitor."""
@@ -928,10 +901,7 @@ cdef class Engine:
         cdef bint busy
         self.alive()
         if self.max_workers:
-            raise RuntimeError(
-                f"tick() is for manual mode (max_workers=0); this scheduler has "
-                f"{self.max_workers} workers that run its tasks"
-            )
+            raise _refusals.tick_with_workers(self.max_workers)
         if core.clock_kind == USER:
             given = self.read_clock(False)
         monitor_lock(&core.monitor)
@@ -941,7 +911,7 @@ cdef class Engine:
         last_id = core.table.next_id - 1
         monitor_unlock(&core.monitor)
         if busy:
-            raise RuntimeError("tick() runs already: it can neither be nested nor run twice at once")
+            raise _refusals.tick_busy()
         frame.engine = <PyObject*>self
         frame.task = NULL
         frame.worker = -1
@@ -1148,9 +1118,11 @@ cdef class Engine:
     cdef TaskBase own(self, object task):
         """``task`` if it is a handle of this engine."""
         if not isinstance(task, TaskBase):
+            if hasattr(type(task), "cancel_reason"):  # a task of the reference engine
+                raise _refusals.another_scheduler(task)
             return None
         if (<TaskBase>task).engine is not self:
-            raise ValueError(f"task {task!r} belongs to another scheduler")
+            raise _refusals.another_scheduler(task)
         return <TaskBase>task
 
     def cancel(self, task, int reason=1):
@@ -1217,17 +1189,13 @@ cdef class Engine:
     cdef int64_t issued(self, object task_id) except -1:
         """``task_id`` as a number that was issued; ``UnknownTask`` if it never was."""
         cdef int64_t last
-        if isinstance(task_id, bool) or not isinstance(task_id, int):
-            raise TypeError(
-                f"task_id must be an int (or the task itself), not {type(task_id).__name__} "
-                f"{task_id!r}"
-            )
+        number = _refusals.task_id(task_id)
         monitor_lock(&self.core.monitor)
         last = self.core.table.next_id - 1
         monitor_unlock(&self.core.monitor)
-        if task_id < 1 or task_id > last:
-            raise UnknownTask(f"task_id {task_id} was never issued; the last one is {last}")
-        return task_id
+        if number < 1 or number > last:
+            raise _refusals.never_issued(number)
+        return number
 
     cdef TaskBase find(self, object task_id):
         """The unfinished task with this id, or None."""
@@ -1252,7 +1220,7 @@ cdef class Engine:
         """The unfinished task with this id; ``UnknownTask`` if there is none."""
         task = self.find(task_id)
         if task is None:
-            raise UnknownTask(f"task {task_id} has ended; view() has the records of the last ones")
+            raise _refusals.ended(self.issued(task_id))
         return task
 
     def view(self, task_id):
@@ -1260,12 +1228,10 @@ cdef class Engine:
         task = self.find(task_id)
         if task is not None:
             return self.view_record(task)
+        task_id = self.issued(task_id)
         view = self.find_ended(task_id)
         if view is None:
-            raise UnknownTask(
-                f"the record of task {task_id} has left the history of "
-                f"{self.config.history} records"
-            )
+            raise _refusals.evicted(task_id, self.config.history)
         return view
 
     def view_of(self, task):
@@ -1365,7 +1331,7 @@ cdef class Engine:
         cdef int i
         self.alive()
         if state is not None and not isinstance(state, TaskState):
-            raise TypeError(f"state must be a TaskState or None, not {type(state).__name__} {state!r}")
+            raise _refusals.bad_state(state)
         wanted = -1 if state is None else int(state)
         for block in sorted(self.chunks):
             chunk = self.chunks.get(block)
@@ -1483,8 +1449,7 @@ cdef class Engine:
         cdef Core* core = self.core
         cdef bint mine
         cdef Loose loose
-        exception = BrokenScheduler("a worker's initializer failed before this task could run")
-        exception.__cause__ = error
+        exception = _refusals.broken(error)
         failure = Failure(exception, None, f"task {task.record.id}", True)
         shake = None
         while True:

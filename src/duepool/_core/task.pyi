@@ -1,8 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from duepool._values import TaskState
 from typing_extensions import disjoint_base
+
+from duepool._values import TaskState
 
 @disjoint_base
 class TaskFields:

@@ -10,15 +10,15 @@ Costs: a cancel O(log n); ``cancel_queued`` O(n log n), in holds of O(log n) but
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from duepool import _refusals
 from duepool._outcome import report_callback
 from duepool._values import MAX_NS, NS_PER_S, due_overflow
-from duepool.errors import UnknownTask
 
 from .ending import Ending, tell_requested
 from .handle import Handle
 from .monitor import through
 from .reading import Reader
-from .record import CANCELLED, RUNNING, SUCCEEDED, Record
+from .record import CANCELLED, QUEUED, RUNNING, SUCCEEDED, Record
 from .steps import Steps
 
 
@@ -54,25 +54,22 @@ class Ends(Steps):
 
     def cancel_id(self, number: int) -> bool:
         """Cancel by id; for a finished task True iff it ended CANCELLED, if that is still known."""
-        self.handle.refuse_fork()
+        self.check_issued(number)
         with self.monitor.lock():
             record = self.table.find(number)
             task = None if record is None else record.task
             past = self.table.past(number)
-            issued = 1 <= number <= self.table.last_id
         if task is not None:
             return self.cancel(task)
-        if not issued:
-            raise UnknownTask(f"there never was a task {number}")
         return past is not None and past.state == CANCELLED
 
     def check_issued(self, number: int) -> None:
         """``UnknownTask`` for an id that never was."""
         self.handle.refuse_fork()
         with self.monitor.lock():
-            issued = 1 <= number <= self.table.last_id
-        if not issued:
-            raise UnknownTask(f"there never was a task {number}")
+            last = self.table.last_id
+        if not 1 <= number <= last:
+            raise _refusals.never_issued(number)
 
     def cancel_queued(self, later_than: int | None = None, reason: int = 4) -> list[Any]:
         """Cancel every queued task (due later than an instant, if given), each in a hold of its
@@ -111,10 +108,13 @@ class Ends(Steps):
         self.handle.refuse_fork()
         now = self._reader.strict()
         due = now + delay_ns
-        if due > MAX_NS:
-            raise due_overflow("delay", seconds_of(delay_ns) if shown is None else shown, now)
         with self.monitor.lock():
-            return through(self.move, record, due)
+            if due <= MAX_NS:
+                return through(self.move, record, due)
+            queued = record.state == QUEUED and self.limit_ns == MAX_NS
+        if queued:
+            raise due_overflow("delay", shown, now)
+        return False
 
     def _queued_tasks(self, later_than: int | None) -> Iterator[Any]:
         """The queued tasks at this instant, in order of (due, id)."""

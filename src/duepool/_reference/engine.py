@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from typing import Any
 
+from duepool import _refusals
 from duepool._outcome import Failure, report_callback
 from duepool._values import (
     AFTER,
@@ -38,12 +39,6 @@ from duepool._values import (
     check_body,
     due_overflow,
 )
-from duepool.errors import (
-    BrokenScheduler,
-    QueueFull,
-    SchedulerClosed,
-    UnknownTask,
-)
 
 from .admission import ADMITTED, CLOSED
 from .clock import Cell, monotonic_ns
@@ -55,7 +50,7 @@ from .monitor import through
 from .reading import Reader
 from .record import FAILED, Record
 from .runs import Runs
-from .scheduler import Call, SchedulerBase, read_calls
+from .scheduler import Call, SchedulerBase, checked_calls
 from .table import view_of
 from .task import TaskBase
 
@@ -92,7 +87,6 @@ class Engine(Runs):
         # Guarded by the monitor:
         self._spare: list[int] = []  # indexes whose thread could not be started
         self._next_index = 0
-        self._inside = 0  # own workers that wait inside a shutdown
 
     # -- submission --------------------------------------------------------------------------
 
@@ -117,12 +111,12 @@ class Engine(Runs):
     ) -> list[Any]:
         """Admit each of ``calls``, a callable or a tuple (fn, *args), in one step, or none."""
         self.handle.refuse_fork()
-        return self.submit_all(name, read_calls(calls), delay_ns, shown)
+        return self.submit_all(name, checked_calls(calls), delay_ns, shown)
 
     def submit_all(
         self, name: str | None, calls: list[Call], delay_ns: int, shown: Any = None
     ) -> list[Any]:
-        """The same for calls that ``read_calls`` has checked."""
+        """The same for calls that ``checked_calls`` gave."""
         return self._submit(name, AFTER, delay_ns, calls, shown)
 
     def _submit(
@@ -134,7 +128,7 @@ class Engine(Runs):
         self._hire(count)
         now = self._reader.strict()
         due = now if kind == NOW else now + value if kind == AFTER else max(now, value)
-        past = kind == AT and value < now and self.config.past_due_reject
+        wrong = due > MAX_NS or (kind == AT and value < now and self.config.past_due_reject)
         name = None if name is None else str(name)
         tasks = []
         records = []
@@ -150,26 +144,20 @@ class Engine(Runs):
             records.append(record)
         with self.monitor.lock():
             verdict = self.admission.verdict(count)
-            if verdict != ADMITTED:
-                self.admission.try_admit(count)  # counts the refusal
-            elif due <= MAX_NS and not past:
+            if verdict == ADMITTED and not wrong:
                 through(self.admit, records)
                 return tasks
+            if verdict == CLOSED or not wrong:  # a wrong argument is no refusal
+                self.admission.try_admit(count)  # counts it
         for record in records:
             record.task = None  # breaks the cycle
         if verdict == CLOSED:
             self._raise_closed()
-        if verdict != ADMITTED:
-            raise QueueFull(
-                f"{self.config.label} holds {self.admission.queued} queued tasks and its capacity "
-                f"is {self.admission.capacity}: no room for {count} more"
-            )
         if due > MAX_NS:
             raise due_overflow("delay", seconds_of(value) if shown is None else shown, now)
-        raise ValueError(
-            f"due_ns is {value}, before the clock's {now} ns, and past_due is 'reject'; "
-            "give an instant that is not past"
-        )
+        if wrong:
+            raise _refusals.past(value, now)
+        raise _refusals.full(self.admission.capacity or 0, count)
 
     def _refuse(self, count: int) -> None:
         with self.monitor.lock():
@@ -178,15 +166,8 @@ class Engine(Runs):
 
     def _raise_closed(self) -> None:
         if self.broken is not None:
-            raise self._broken_error()
-        raise SchedulerClosed("cannot schedule new futures after shutdown")
-
-    def _broken_error(self) -> BrokenScheduler:
-        error = BrokenScheduler(
-            f"the initializer of a worker of {self.config.label} failed: {self.broken!r}"
-        )
-        error.__cause__ = self.broken
-        return error
+            raise _refusals.broken(self.broken)
+        raise _refusals.closed()
 
     def _hire(self, count: int) -> None:
         """Start one more worker for each of ``count`` submissions while there may be more.
@@ -228,9 +209,9 @@ class Engine(Runs):
     # -- the clock and what is known -----------------------------------------------------------
 
     def now_ns(self) -> int:
-        """The time on the scheduler's clock; the last known one when a user's clock fails."""
+        """The time on the scheduler's clock. ``ClockError`` when a user's clock fails."""
         self.handle.refuse_fork()
-        return self._reader.lenient()
+        return self._reader.strict()
 
     def next_due_ns(self) -> int | None:
         """When the next queued task is due, None when none is queued."""
@@ -247,32 +228,22 @@ class Engine(Runs):
 
     def get(self, number: int) -> Any:
         """The unfinished task with this id."""
-        self.handle.refuse_fork()
+        self.check_issued(number)
         with self.monitor.lock():
             record = self.table.find(number)
             if record is not None:
                 return record.task
-            issued = 1 <= number <= self.table.last_id
-        raise UnknownTask(
-            f"task {number} has finished; view() may still know it"
-            if issued
-            else f"there never was a task {number}"
-        )
+        raise _refusals.ended(number)
 
     def view(self, number: int) -> TaskView:
         """The record of a task, unfinished or in the history."""
-        self.handle.refuse_fork()
+        self.check_issued(number)
         with self.monitor.lock():
             record = self.table.find(number)
             view = self.table.past(number) if record is None else view_of(record)
-            issued = 1 <= number <= self.table.last_id
         if view is not None:
             return view
-        raise UnknownTask(
-            f"task {number} has finished and its record left the history"
-            if issued
-            else f"there never was a task {number}"
-        )
+        raise _refusals.evicted(number, self.config.history)
 
     def view_of(self, task: Any) -> TaskView:
         """The record of a task, whatever its age."""
@@ -284,9 +255,7 @@ class Engine(Runs):
         """The unfinished tasks, or those in one state, by id."""
         self.handle.refuse_fork()
         if state is not None and not isinstance(state, TaskState):
-            raise TypeError(
-                f"state must be a TaskState or None, not {type(state).__name__} {state!r}"
-            )
+            raise _refusals.bad_state(state)
         with self.monitor.lock():
             records = self.table.records()
             return [r.task for r in records if state is None or r.state == state]
@@ -296,6 +265,10 @@ class Engine(Runs):
         self.handle.refuse_fork()
         with self.monitor.lock():
             table = self.table
+            buckets = table.lateness_buckets
+            used = len(buckets)
+            while used and not buckets[used - 1]:
+                used -= 1
             return Counts(
                 queued=table.queued,
                 running=table.running,
@@ -309,11 +282,11 @@ class Engine(Runs):
                 wakeups=self.monitor.wakeups,
                 clock_errors=self._reader.errors,
                 live_workers=len(self._workers),
-                inside_waiting=self._inside,
+                inside_waiting=self.inside + self.blocked,
                 closed=self.admission.closed,
                 lateness_total_ns=table.lateness_total_ns,
                 lateness_max_ns=table.lateness_max_ns,
-                lateness_buckets=tuple(table.lateness_buckets),
+                lateness_buckets=tuple(buckets[:used]),
             )
 
     def finished_since(self, mark: int) -> list[TaskView]:
@@ -326,15 +299,14 @@ class Engine(Runs):
 
     def close(self, mode: int) -> int:
         """Refuse submissions from now on, and claim no more than ``mode`` says; never loosens what
-        an earlier call said. Returns the time it went by."""
+        an earlier call said. Returns the limit in force: what is due later must be cancelled."""
         self.handle.refuse_fork()
         now = self._reader.lenient()
         with self.monitor.lock():
             through(self.shut, mode, now)
-            quiet = self.idle()
-        if quiet:
-            self.handle.notify()
-        return now
+            limit = self.limit_ns
+        self.handle.notify()
+        return limit
 
     def fail(self, exc: BaseException) -> None:
         """An initializer failed: nothing will run here; what is queued ends FAILED."""
@@ -344,10 +316,10 @@ class Engine(Runs):
                 self.broken = exc
         self.close(CANCEL_ALL)
         for task in self._queued_tasks(None):
+            error = _refusals.broken(exc)
             ending = Ending()
-            ending.failure = Failure(
-                self._broken_error(), None, label=f"task {task._record.id}", observed=True
-            )
+            # Seen already: the face has logged the initializer's exception.
+            ending.failure = Failure(error, None, f"task {task._record.id}", observed=True)
             self._drop_queued(task, ending, FAILED, self._reader.lenient(), 0)
         self.handle.notify()
 
@@ -382,26 +354,21 @@ class Engine(Runs):
         self.handle.notify()
 
     def is_quiet(self) -> bool:
-        """Closed, nothing left to run, no worker left but those that wait inside a shutdown.
-
-        For a worker that itself waits inside a shutdown, its own task does not count.
-        """
-        inside = self.runs_here()
+        """Closed, every task ended, no worker left but those that wait inside a shutdown."""
+        self.handle.refuse_fork()
         with self.monitor.lock():
-            if not self.admission.closed or self.table.queued:
-                return False
-            return (inside or self.idle()) and len(self._workers) - self._inside <= 0
+            return self.admission.closed and self.idle() and len(self._workers) <= self.inside
 
     def enter_inside(self) -> None:
         """An own worker begins to wait inside a shutdown."""
         with self.monitor.lock():
-            self._inside += 1
+            self.inside += 1
         self.handle.notify()
 
     def leave_inside(self) -> None:
         """It has done so."""
         with self.monitor.lock():
-            self._inside -= 1
+            self.inside -= 1
 
     def _mark(self) -> int:
         return 0 if other_depth is None else other_depth()

@@ -12,8 +12,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from duepool import _refusals
 from duepool._outcome import logger
-from duepool.errors import SchedulerClosed
 
 from .monitor import Monitor, Spot
 
@@ -50,10 +50,7 @@ class Handle:
     def refuse_fork(self) -> None:
         """``SchedulerClosed`` in a forked child; takes no lock."""
         if self._forks != _forks:
-            raise SchedulerClosed(
-                "cannot schedule new futures after shutdown: this process is a fork of the one "
-                "that made the scheduler, and has none of its worker threads; make a new one here"
-            )
+            raise _refusals.forked()
 
     def engine(self) -> "Engine | None":
         """The engine while it lives."""

@@ -9,6 +9,7 @@ Never called under the monitor: a user's clock is user code.
 
 from typing import Any
 
+from duepool import _refusals
 from duepool._outcome import report_clock
 from duepool._values import MANUAL, MAX_NS, MONOTONIC, clock_kind
 from duepool.errors import ClockError
@@ -72,13 +73,11 @@ class Reader:
         try:
             value = self.clock.now_ns()
         except Exception as error:
-            raise ClockError(f"the clock {self.clock!r} raised {error!r}") from error
+            raise _refusals.clock_raised(self.clock, error) from error
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_NS:
-            raise ClockError(
-                f"the clock {self.clock!r} must give an int from 0 to 2**63-1, not {value!r}"
-            )
+            raise _refusals.clock_value(self.clock, value)
         if value < floor:
-            raise ClockError(f"the clock {self.clock!r} went back from {floor} to {value} ns")
+            raise _refusals.clock_back(self.clock, floor, value)
         self._last.raise_to(value)
         return int(value)
 

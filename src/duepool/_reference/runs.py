@@ -15,6 +15,7 @@ import sys
 from contextvars import Context
 from typing import Any
 
+from duepool import _refusals
 from duepool._outcome import Failure
 from duepool._values import COUNTED, DEADLOCK, FREE, MANUAL, MAX_NS, USER, EngineConfig
 from duepool.errors import CancelRequested
@@ -136,9 +137,7 @@ class Runs(Ends):
         """Run on this thread what is due, up to the last id at entry; how many ran."""
         self.handle.refuse_fork()
         if self.max_workers:
-            raise RuntimeError(
-                f"tick() is for manual mode; {self.config.label} has {self.max_workers} workers"
-            )
+            raise _refusals.tick_with_workers(self.max_workers)
         stack = frames.stack()
         depth = len(stack)
         frame = Frame(self, -1, self._mark())
@@ -146,7 +145,7 @@ class Runs(Ends):
         try:
             with self.monitor.lock():
                 if self._ticker is not None:
-                    raise RuntimeError("tick() is going on: it cannot be nested or concurrent")
+                    raise _refusals.tick_busy()
                 last_id = self.table.last_id
                 self._ticker = frame
             stack.append(frame)
@@ -165,6 +164,8 @@ class Runs(Ends):
                 self.handle.refuse_fork()
                 ran += 1
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    if claim.record.failure is not None:
+                        claim.record.failure.observed = True  # the caller of tick() sees it
                     try:
                         raise error
                     finally:
@@ -252,6 +253,11 @@ class Runs(Ends):
         """The calling thread is a worker of this engine or inside its ``tick()``."""
         return any(frame.engine is self for frame in frames.stack())
 
+    def last_awake(self) -> bool:
+        """All live workers but one wait, for tasks of this engine or inside a shutdown: that one
+        must not. Call with the monitor held."""
+        return self.blocked + self.inside + 1 >= len(self._workers)
+
     def try_block(self) -> int:
         """The calling thread is about to wait without limit for several tasks: FREE, COUNTED or
         DEADLOCK."""
@@ -260,7 +266,7 @@ class Runs(Ends):
         with self.monitor.lock():
             if not own:
                 return FREE
-            if -1 in own or self.blocked + 1 >= self.max_workers:
+            if -1 in own or self.last_awake():
                 return DEADLOCK
             self.blocked += 1
             return COUNTED

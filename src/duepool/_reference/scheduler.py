@@ -7,7 +7,7 @@ one more worker thread, full, overflow, past due. A refused call changes nothing
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from duepool import _values
+from duepool import _refusals
 from duepool._values import (
     AFTER,
     AT,
@@ -17,6 +17,7 @@ from duepool._values import (
     TaskView,
     check_body,
     instant_ns,
+    read_calls,
     seconds_to_ns,
 )
 
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]
 
 
-def read_calls(calls: Iterable[Any]) -> list[Call]:
+def checked_calls(calls: Iterable[Any]) -> list[Call]:
     """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked."""
     checked: list[Call] = []
-    for fn, args in _values.read_calls(calls):
+    for fn, args in read_calls(calls):
         check_body(fn)
         checked.append((fn, args, None))
     return checked
@@ -62,8 +63,7 @@ class SchedulerBase:
         """Have it run ``delay`` (seconds or a timedelta) from now."""
         self._ready().handle.refuse_fork()
         check_body(fn)
-        delay_ns = seconds_to_ns(delay, "delay")
-        return self._ready().submit_as(None, AFTER, delay_ns, fn, args, kwargs, delay)
+        return self._ready().submit_as(None, AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs, delay)
 
     def submit_at_ns(
         self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
@@ -77,14 +77,14 @@ class SchedulerBase:
         """Have each of ``calls``, a callable or a tuple (fn, *args), run ``delay`` from now: all
         are admitted in one step, or none."""
         self._ready().handle.refuse_fork()
-        checked = read_calls(calls)
+        checked = checked_calls(calls)
         return self._ready().submit_all(None, checked, seconds_to_ns(delay, "delay"), delay)
 
     def cancel(self, task_or_id: Any) -> bool:
         """Cancel a task, or the task with an id; True when it is or will end CANCELLED."""
         if self._is_task(task_or_id):
             return self._ready().cancel(task_or_id)
-        return self._ready().cancel_id(_task_id(task_or_id))
+        return self._ready().cancel_id(_refusals.task_id(task_or_id))
 
     def cancel_many(self, tasks: Iterable[Any]) -> int:
         """Cancel tasks; how many are or will end CANCELLED. All are checked before the first is
@@ -94,7 +94,7 @@ class SchedulerBase:
             if self._is_task(entry):
                 chosen.append(entry)
             else:
-                number = _task_id(entry)
+                number = _refusals.task_id(entry)
                 self._ready().check_issued(number)
                 chosen.append(number)
         engine = self._ready()
@@ -113,11 +113,11 @@ class SchedulerBase:
 
     def get(self, task_id: int) -> Any:
         """The unfinished task with this id; ``UnknownTask`` otherwise."""
-        return self._ready().get(_task_id(task_id))
+        return self._ready().get(_refusals.task_id(task_id))
 
     def view(self, task_id: int) -> TaskView:
         """The record of a task that is unfinished or in the history; ``UnknownTask`` otherwise."""
-        return self._ready().view(_task_id(task_id))
+        return self._ready().view(_refusals.task_id(task_id))
 
     def tasks(self, state: TaskState | None = None) -> list[Any]:
         """The unfinished tasks (in one state, if given), by id."""
@@ -130,13 +130,4 @@ class SchedulerBase:
                 return True
         elif not hasattr(type(value), "cancel_reason"):  # a task of the compiled engine has it
             return False
-        raise ValueError(f"{value!r} belongs to another scheduler")
-
-
-def _task_id(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(
-            f"a task of this scheduler or its id (int) is needed, not {type(value).__name__} "
-            f"{value!r}"
-        )
-    return int(value.__index__())
+        raise _refusals.another_scheduler(value)

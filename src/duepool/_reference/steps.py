@@ -41,7 +41,8 @@ class Steps:
         self.table = TaskTable(history)
         self.admission = Admission(capacity)
         self.limit_ns = MAX_NS  # tasks due later than this are not claimed any more
-        self.blocked = 0  # workers waiting without limit for tasks of this engine
+        self.blocked = 0  # own workers that wait without limit for tasks of this engine
+        self.inside = 0  # own workers that wait inside a shutdown
 
     def idle(self) -> bool:
         """Nothing is queued and nothing runs."""
@@ -76,7 +77,7 @@ class Steps:
         if record.state == QUEUED:
             self.table.start(record, now_ns, worker)
         self.admission.give_back(record)
-        self.monitor.hand_over(len(self.heap) > 0)
+        self.monitor.hand_over(self.head_due_ns() != NEVER)
         self._dismiss()
 
     def move(self, record: Record, due_ns: int) -> bool:

@@ -8,7 +8,15 @@ from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from duepool._outcome import Failure
-from duepool._values import COUNTED, DEADLOCK, FREE, OVER, REASONS, TaskState, seconds_to_ns
+from duepool._values import (
+    COUNTED,
+    DEADLOCK,
+    FREE,
+    OVER,
+    REASONS,
+    TaskState,
+    seconds_to_ns,
+)
 
 from . import frames
 from .record import CANCELLED, RUNNING, SUCCEEDED, Handshake, Record, Watcher
@@ -169,7 +177,7 @@ class TaskBase:
                 return OVER
             if not own:
                 return FREE
-            if -1 in own or engine.blocked + 1 >= engine.max_workers:
+            if -1 in own or engine.last_awake():
                 return DEADLOCK
             blocked, waiters = engine.blocked + 1, record.waiters + 1
             engine.blocked = blocked
