@@ -19,12 +19,14 @@ class Mailbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._items: deque[asyncio.Future[None]] = deque()
+        # Weakly: whoever still waits holds the future, and a loop that was closed before a
+        # delivery must not be kept alive by its own mailbox.
+        self._items: deque[weakref.ref[asyncio.Future[None]]] = deque()
         self._scheduled = False
 
     def post(self, future: "asyncio.Future[None]") -> None:
         """Wake ``future`` on its loop soon. Callable from any thread; a closed loop ignores it."""
-        self._items.append(future)
+        self._items.append(weakref.ref(future))
         if self._scheduled:
             return
         self._scheduled = True
@@ -41,10 +43,10 @@ class Mailbox:
         self._scheduled = False
         for _ in range(len(self._items)):
             try:
-                future = self._items.popleft()
+                future = self._items.popleft()()
             except IndexError:
                 return
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_result(None)
 
 

@@ -63,7 +63,8 @@ class SchedulerBase:
         """Have it run ``delay`` (seconds or a timedelta) from now."""
         self._ready().handle.refuse_fork()
         check_body(fn)
-        return self._ready().submit_as(None, AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs, delay)
+        delay_ns = seconds_to_ns(delay, "delay")
+        return self._ready().submit_as(None, AFTER, delay_ns, fn, args, kwargs, delay)
 
     def submit_at_ns(
         self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
