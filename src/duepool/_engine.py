@@ -15,7 +15,10 @@ _MODULES = {CYTHON: "duepool._core.engine", PYTHON: "duepool._reference.engine"}
 
 def compiled_installed() -> bool:
     """True where the compiled engine is installed, whether or not it is the default."""
-    return importlib.util.find_spec(_MODULES[CYTHON]) is not None
+    try:
+        return importlib.util.find_spec(_MODULES[CYTHON]) is not None
+    except ModuleNotFoundError:  # not even its folder is there
+        return False
 
 
 def load(name: str) -> ModuleType:

@@ -264,7 +264,7 @@ def check_body(fn: object) -> None:
             f"fn must be callable, not {type(fn).__name__} {fn!r}; "
             "give the function and its arguments, not the result of calling it"
         )
-    inner = fn
+    inner: Any = fn
     while True:
         if isinstance(inner, partial):
             inner = inner.func
@@ -272,7 +272,7 @@ def check_body(fn: object) -> None:
             inner = inner.__func__
         else:
             break
-    call = None if inspect.isroutine(inner) or isinstance(inner, type) else type(inner).__call__  # type: ignore[operator]
+    call = None if inspect.isroutine(inner) or isinstance(inner, type) else type(inner).__call__
     for candidate in (inner, call):
         if candidate is not None and (
             inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)

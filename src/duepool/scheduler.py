@@ -148,7 +148,7 @@ class Scheduler(ThreadPoolExecutor):
     def _open(self, config: EngineConfig) -> None:
         raise NotImplementedError
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:  # type: ignore[override]
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Run ``fn(*args, **kwargs)`` as soon as a worker is free; returns its ``Task``.
 
         Raises ``QueueFull``, ``SchedulerClosed`` or ``BrokenScheduler`` when it is not admitted,
@@ -210,7 +210,7 @@ class Scheduler(ThreadPoolExecutor):
         _arguments.refuse_options(options)
         return Options(self, _arguments.task_name(name))
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],
@@ -293,7 +293,7 @@ class Scheduler(ThreadPoolExecutor):
 
     # -- shutting down ----------------------------------------------------------------------------
 
-    def shutdown(
+    def shutdown(  # type: ignore[override]
         self,
         wait: bool = True,
         *,
@@ -415,9 +415,8 @@ class Scheduler(ThreadPoolExecutor):
     def _report(self) -> DrainReport:
         return report_since(self._engine, self._before_close)
 
-    def __exit__(self, *exc_info: object) -> bool | None:
+    def __exit__(self, *exc_info: object) -> None:
         self.shutdown(wait=True)
-        return False
 
     def __del__(self) -> None:
         core = getattr(self, "_engine", None)
@@ -547,7 +546,8 @@ def _concrete(cls: type, module: Any) -> type:
 
 
 def _raw_new(cls: type) -> Any:
-    return _base_of(cls._engine_module).__new__(cls)  # type: ignore[attr-defined]
+    base: Any = _base_of(cls._engine_module)  # type: ignore[attr-defined]
+    return base.__new__(cls)
 
 
 def _engine_module(scheduler: Scheduler) -> Any:

@@ -9,7 +9,7 @@ import datetime
 import math
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -236,5 +236,8 @@ TestEngines.settings = settings(
     derandomize=True,
     database=None,
     deadline=None,
+    # Explaining a failure traces every line and takes minutes.
+    phases=[Phase.generate, Phase.shrink],
+    report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,5 +1,7 @@
 from typing_extensions import disjoint_base
 
+__pyx_capi__: dict[str, object]
+
 @disjoint_base
 class Cell:
     def __new__(cls, start_ns: int) -> Cell: ...

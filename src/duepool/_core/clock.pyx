@@ -46,7 +46,7 @@ cdef class Cell:
         """
         cdef int64_t old, step
         if ns > MAX_NS:
-            raise OverflowError(f"cannot advance the clock by {ns} ns: past the last instant 2**63-1")
+            raise OverflowError(f"cannot go on by {ns} ns: past the last instant 2**63-1 ns")
         step = ns
         while True:
             old = dp_load64(&self.memory.now_ns)

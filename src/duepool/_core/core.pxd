@@ -67,7 +67,8 @@ cdef struct Core:
     int64_t claim_limit_ns     # nothing due later is claimed any more
     int64_t prepared           # ids whose slots are ready
     int64_t clock_errors
-    int64_t lateness_total_ns
+    uint64_t lateness_total_ns  # the sum, modulo 2**64 …
+    int64_t lateness_carries   # … and how often it went round
     int64_t lateness_max_ns
     int64_t lateness[LATENESS_BUCKETS]
     int32_t hired              # workers that were ever hired
@@ -157,7 +158,9 @@ cdef inline void core_count_lateness(Core* core, int64_t late_ns) noexcept nogil
         bit = dp_top_bit(<uint64_t>late_ns)
         index = ((bit - 3) << 4) + ((late_ns >> (bit - 4)) & 15)
     core.lateness[index] += 1
-    core.lateness_total_ns += late_ns
+    core.lateness_total_ns += <uint64_t>late_ns
+    if core.lateness_total_ns < <uint64_t>late_ns:
+        core.lateness_carries += 1
     if late_ns > core.lateness_max_ns:
         core.lateness_max_ns = late_ns
 

@@ -4,25 +4,6 @@
 
 #include "Python.h"
 
-#include "platform.h"
-
-/* The innermost body (or worker between bodies) of this thread: a stack through the C frames of the
- * run loops and ticks. References are borrowed from those frames. */
-typedef struct dp_frame {
-    PyObject *engine;
-    PyObject *task;          /* NULL between bodies */
-    struct dp_frame *below;
-    int worker;              /* -1: tick() */
-} dp_frame;
-
-static DP_THREAD_LOCAL dp_frame *dp_top = NULL;
-
-static inline void dp_push_frame(dp_frame *frame) {
-    frame->below = dp_top;
-    dp_top = frame;
-}
-static inline void dp_pop_frame(dp_frame *frame) { dp_top = frame->below; }
-
 static inline int dp_is_list(PyObject *o) { return PyList_CheckExact(o); }
 
 /* Lists that only the engine knows and never resizes. All three are plain stores and loads, callable
@@ -60,6 +41,13 @@ static inline PyObject *dp_take_error(void) {
     Py_XDECREF(type);
     return value;
 #endif
+}
+
+/* An exception that another thread set for this one and that came too late for the body: it must not
+ * reach the next. */
+static inline void dp_clear_async(void) {
+    PyThreadState *state = PyThreadState_Get();
+    if (state->async_exc != NULL) PyThreadState_SetAsyncExc(state->thread_id, NULL);
 }
 
 /* Call a body. NULL: it raised, and *error holds the exception (a new reference). */

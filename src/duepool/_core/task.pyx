@@ -3,9 +3,9 @@
 """A task's handle, as far as it needs no engine: its fields, its state, and who watches it.
 
 Guarantee for watchers. ``_watch`` reads the state and adds inside the handle's own section; a
-completer stores the terminal state first and takes the watchers inside that section after. So either
-the completer finds the watcher, or the watcher finds the task terminal: none is lost, and none is
-called twice. The same holds for the watchers of a cancel request.
+completer stores the terminal state first and takes the watchers inside that section after. So
+either the completer finds the watcher, or the watcher finds the task terminal: none is lost, and
+none is called twice. The same holds for the watchers of a cancel request.
 """
 
 cimport cython

@@ -73,13 +73,14 @@ class Ends(Steps):
 
     def cancel_queued(self, later_than: int | None = None, reason: int = 4) -> list[Any]:
         """Cancel every queued task (due later than an instant, if given), each in a hold of its
-        own; returns those, in order of (due, id)."""
+        own, in order of ids; returns those, in order of (due, id)."""
         self.handle.refuse_fork()
         ended = []
         for task in self._queued_tasks(later_than):
             now = self._reader.lenient()
             if self._drop_queued(task, Ending(), CANCELLED, now, reason, later_than):
                 ended.append(task)
+        ended.sort(key=lambda task: (task.due_ns, task.id))
         return ended
 
     def request_all(self, reason: int = 4) -> int:
@@ -117,17 +118,15 @@ class Ends(Steps):
         return False
 
     def _queued_tasks(self, later_than: int | None) -> Iterator[Any]:
-        """The queued tasks at this instant, in order of (due, id)."""
+        """The queued tasks at this instant, in order of ids."""
         with self.monitor.lock():
             found = [
-                (record.due_ns, record.id, record.task)
-                for record in self.heap.records()
-                if later_than is None or record.due_ns > later_than
+                record.task
+                for record in reversed(self.table.records())
+                if record.state == QUEUED and (later_than is None or record.due_ns > later_than)
             ]
-        found.sort(key=lambda entry: entry[:2])
-        found.reverse()
         while found:
-            yield found.pop()[2]  # not kept alive here while it is served
+            yield found.pop()  # not kept alive here while it is served
 
     def _drop_queued(
         self,

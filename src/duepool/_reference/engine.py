@@ -265,10 +265,6 @@ class Engine(Runs):
         self.handle.refuse_fork()
         with self.monitor.lock():
             table = self.table
-            buckets = table.lateness_buckets
-            used = len(buckets)
-            while used and not buckets[used - 1]:
-                used -= 1
             return Counts(
                 queued=table.queued,
                 running=table.running,
@@ -286,7 +282,7 @@ class Engine(Runs):
                 closed=self.admission.closed,
                 lateness_total_ns=table.lateness_total_ns,
                 lateness_max_ns=table.lateness_max_ns,
-                lateness_buckets=tuple(buckets[:used]),
+                lateness_buckets=tuple(table.lateness_buckets[: table.lateness_used]),
             )
 
     def finished_since(self, mark: int) -> list[TaskView]:

@@ -69,6 +69,7 @@ class TaskTable:
         self.lateness_total_ns = 0
         self.lateness_max_ns = 0
         self.lateness_buckets = [0] * LATENESS_BUCKETS
+        self.lateness_used = 0  # no bucket from here on has a count
         self._unfinished: dict[int, Record] = {}
         self._ring: deque[TaskView] = deque(maxlen=history)
         self._past: dict[int, TaskView] = {}  # the ring by id
@@ -95,6 +96,7 @@ class TaskTable:
         late = max(0, now_ns - record.due_ns)
         most = max(self.lateness_max_ns, late)
         bucket = bucket_of(late)
+        used = max(self.lateness_used, bucket + 1)
         record.worker = worker
         record.started_ns = now_ns
         record.state = RUNNING
@@ -102,6 +104,7 @@ class TaskTable:
         self.running += 1
         self.lateness_total_ns += late
         self.lateness_max_ns = most
+        self.lateness_used = used
         self.lateness_buckets[bucket] += 1
 
     def ask(self, record: Record) -> bool:

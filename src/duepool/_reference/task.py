@@ -12,9 +12,11 @@ from duepool._values import (
     COUNTED,
     DEADLOCK,
     FREE,
+    MAX_NS,
     OVER,
     REASONS,
     TaskState,
+    due_overflow,
     seconds_to_ns,
 )
 
@@ -77,7 +79,10 @@ class TaskBase:
 
     def reschedule(self, delay: Any) -> bool:
         """Let the task start ``delay`` from now instead; False once it has started."""
-        return self._engine.reschedule_ns(self, seconds_to_ns(delay, "delay"), delay)
+        delay_ns = seconds_to_ns(delay, "delay")
+        if delay_ns > MAX_NS:
+            raise due_overflow("delay", delay, self._engine.now_ns())
+        return self._engine.reschedule_ns(self, delay_ns, delay)
 
     @property
     def _result(self) -> Any:

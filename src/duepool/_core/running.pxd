@@ -1,0 +1,34 @@
+"""See ``running.pyx``."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from .core cimport Worker
+from .ending cimport Ending
+from .task cimport TaskFields
+from .types cimport Record
+
+cdef extern from "frames.h":
+    ctypedef struct Frame "dp_frame":
+        PyObject* engine
+        PyObject* task
+        Frame* below
+        int worker
+
+
+cdef class Seat:
+    # What one worker, or one tick(), needs between bodies; nobody else touches it.
+    cdef Worker worker
+    cdef object scratch           # an empty context for bodies that stored none
+    cdef int64_t released_ns      # real time of the last moment without the GIL
+
+
+cdef class Running(Ending):
+    cdef int claim(self, Seat seat, int64_t until_ns, int64_t last_id, Record** record) except -1
+    cdef int work(self, Seat seat) except -1
+    cdef object run(self, TaskFields task, Seat seat, Frame* frame)
+    cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error)
+
+
+cdef Frame* top_frame() noexcept nogil
+cdef Frame* frame_of(object engine) noexcept

@@ -1,0 +1,15 @@
+from typing import Any, final
+
+from duepool._core.ending import Ending
+
+__pyx_capi__: dict[str, object]
+
+def current_task() -> Any: ...
+def frame_depth() -> int: ...
+
+@final
+class Seat:
+    def __new__(cls, index: int) -> Seat: ...
+
+class Running(Ending):
+    def tick(self) -> int: ...

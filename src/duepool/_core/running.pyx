@@ -1,0 +1,240 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: cdivision=True, auto_pickle=False, freethreading_compatible=True
+"""Claiming and running: what workers and ``tick()`` do, and the stack of frames of a thread.
+
+Workers claim straight from the heap. A body runs outside every lock; when it has ended, its
+arguments are released, its outcome is stored, its end is told, and only then comes the next claim.
+"""
+
+cimport cython
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit, PyContext_New
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from .core cimport CLAIMED, MONOTONIC, USER, Core, Worker, core_claim, core_now
+from .ending cimport Ending
+from .monitor cimport CALL_NOBODY, monitor_lock, monitor_signal, monitor_unlock
+from .platform cimport dp_now_ns
+from .task cimport TaskFields
+from .types cimport CHUNK_SIZE, Record, never
+
+from duepool import _refusals
+
+cdef extern from "pyslots.h":
+    PyObject* dp_list_peek(PyObject* items, Py_ssize_t index) nogil
+    void dp_clear_async()
+    PyObject* dp_call(PyObject* fn, PyObject* args, PyObject* kwargs, PyObject** error)
+
+cdef extern from "Python.h":
+    void Py_DECREF_raw "Py_DECREF"(PyObject* o)
+
+cdef extern from "frames.h":
+    Frame* dp_top
+    void dp_push_frame(Frame* frame) nogil
+    void dp_pop_frame(Frame* frame) nogil
+
+# A worker lets go of the GIL once when it held it for this long.
+cdef int64_t HOLD_NS = 1000000
+
+
+# -- frames of this thread ----------------------------------------------------------------------
+
+def current_task():
+    """The task whose body runs on this thread under a compiled engine, or None."""
+    if dp_top == NULL or dp_top.task == NULL:
+        return None
+    return <object>dp_top.task
+
+
+def frame_depth():
+    """How many run loops and ticks of compiled engines this thread is in."""
+    cdef int depth = 0
+    cdef Frame* frame = dp_top
+    while frame != NULL:
+        depth += 1
+        frame = frame.below
+    return depth
+
+
+cdef Frame* top_frame() noexcept nogil:
+    """The innermost frame of this thread, or NULL."""
+    return dp_top
+
+
+cdef Frame* frame_of(object engine) noexcept:
+    """The innermost frame of ``engine`` on this thread, or NULL."""
+    cdef Frame* frame = dp_top
+    while frame != NULL and frame.engine != <PyObject*>engine:
+        frame = frame.below
+    return frame
+
+
+@cython.final
+cdef class Seat:
+    """What one worker, or one ``tick()``, needs between bodies."""
+
+    def __cinit__(self, int index):
+        self.worker.index = index
+        self.worker.leads = False
+        self.worker.seen_wake = 0
+        self.worker.seen_now_ns = -1
+        self.worker.backoff_ns = 0
+        self.scratch = None
+        self.released_ns = dp_now_ns()
+
+
+cdef class Running(Ending):
+    """The running half of an engine."""
+
+    cdef int claim(
+        self, Seat seat, int64_t until_ns, int64_t last_id, Record** record
+    ) except -1:
+        """Claim the head if it is due (a worker: ``until_ns`` < 0, the clock decides)."""
+        cdef Core* core = self.core
+        cdef Worker* worker = &seat.worker
+        cdef int64_t now, given = 0
+        cdef int answer, call = CALL_NOBODY
+        if core.clock_kind == USER and until_ns < 0:
+            worker.seen_wake = core.monitor.wake_count
+            given = self.read_clock(False)
+            if given != worker.seen_now_ns:
+                worker.seen_now_ns = given
+                worker.backoff_ns = 0
+            elif worker.leads:
+                worker.backoff_ns = min(max(2 * worker.backoff_ns, 1000000), 100000000)
+        monitor_lock(&core.monitor)
+        now = core_now(core, given) if until_ns < 0 else until_ns
+        answer = core_claim(core, worker, now, now, last_id, record, &call)
+        monitor_unlock(&core.monitor)
+        monitor_signal(&core.monitor, call)
+        return answer
+
+    cdef int work(self, Seat seat) except -1:
+        """Claim and run until nothing is due: NOTHING, or LEAVE when nothing will ever be."""
+        cdef Frame frame
+        cdef Record* record = NULL
+        cdef TaskFields task
+        cdef int answer
+        cdef int64_t now
+        frame.engine = <PyObject*>self
+        frame.task = NULL
+        frame.worker = seat.worker.index
+        dp_push_frame(&frame)
+        try:
+            while True:
+                answer = self.claim(seat, -1, never(), &record)
+                if answer != CLAIMED:
+                    return answer
+                task = task_at(record)
+                self.run(task, seat, &frame)
+                now = task.record.finished_ns
+                task = None
+                if self.core.clock_kind != MONOTONIC:
+                    now = dp_now_ns()
+                if now - seat.released_ns > HOLD_NS:
+                    with nogil:
+                        pass
+                    seat.released_ns = dp_now_ns()
+        finally:
+            dp_pop_frame(&frame)
+
+    def tick(self):
+        """Manual mode: run everything that is due at entry, on this thread; how many ran."""
+        cdef Core* core = self.core
+        cdef Seat seat = Seat(-1)
+        cdef Frame frame
+        cdef Record* record = NULL
+        cdef TaskFields task
+        cdef int64_t now, last_id, given = 0
+        cdef Py_ssize_t count = 0
+        cdef bint busy
+        self.alive()
+        if self.max_workers:
+            raise _refusals.tick_with_workers(self.max_workers)
+        if core.clock_kind == USER:
+            given = self.read_clock(False)
+        monitor_lock(&core.monitor)
+        busy = core.ticking
+        core.ticking = True
+        now = core_now(core, given)
+        last_id = core.table.next_id - 1
+        monitor_unlock(&core.monitor)
+        if busy:
+            raise _refusals.tick_busy()
+        frame.engine = <PyObject*>self
+        frame.task = NULL
+        frame.worker = -1
+        dp_push_frame(&frame)
+        try:
+            while self.claim(seat, now, last_id, &record) == CLAIMED:
+                task = task_at(record)
+                error = self.run(task, seat, &frame)
+                count += 1
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    if task._failure is not None:
+                        task._failure.observed = True
+                    raise error
+                task = None
+                if dp_now_ns() - seat.released_ns > HOLD_NS:
+                    with nogil:
+                        pass
+                    seat.released_ns = dp_now_ns()
+                    PyErr_CheckSignals()
+            return count
+        finally:
+            error = None
+            dp_pop_frame(&frame)
+            monitor_lock(&core.monitor)
+            core.ticking = False
+            monitor_unlock(&core.monitor)
+
+    cdef object run(self, TaskFields task, Seat seat, Frame* frame):
+        """Run a claimed task's body and complete it; returns the exception of the body, or None."""
+        cdef PyObject* raised = NULL
+        result = self.call_body(task, seat, frame, &raised)
+        error = None
+        if raised != NULL:
+            error = <object>raised
+            Py_DECREF_raw(raised)
+        # Before the waiters are told: whoever has the result finds the arguments released.
+        task.drop_body()
+        self.finish(task, result, error)
+        return error
+
+    cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error):
+        cdef PyObject* result
+        cdef object fn = task.fn
+        cdef object args = task.args
+        cdef object kwargs = task.kwargs
+        cdef object context = task.context
+        cdef bint fresh = False
+        if self.copy_context:
+            if context is None:
+                if seat.scratch is None:
+                    seat.scratch = PyContext_New()
+                context = seat.scratch
+                fresh = True
+            PyContext_Enter(context)
+        frame.task = <PyObject*>task
+        result = dp_call(
+            <PyObject*>fn, <PyObject*>args, NULL if kwargs is None else <PyObject*>kwargs, error
+        )
+        frame.task = NULL
+        dp_clear_async()
+        if self.copy_context:
+            PyContext_Exit(context)
+            if fresh and len(context):
+                seat.scratch = None  # the body left something in it
+        if result == NULL:
+            return None
+        value = <object>result
+        Py_DECREF_raw(result)
+        return value
+
+
+cdef TaskFields task_at(Record* record):
+    """The handle of a task that this thread has just claimed."""
+    return <TaskFields>dp_list_peek(
+        <PyObject*>record.slots.refs, (record.id - 1) & (CHUNK_SIZE - 1)
+    )
