@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import threading
 import traceback
 from typing import Any
@@ -185,6 +186,27 @@ def test_completions_arrive_in_the_order_of_ending(make):
 
     run(main())
     assert order == list(range(50))
+
+
+def test_an_awaiter_that_nobody_holds_survives_a_collection(make):
+    """asyncio holds its tasks weakly: only the completion on its way holds this one."""
+    scheduler, seen = make(0), []
+
+    async def follow(task):
+        seen.append(await task)
+
+    async def main():
+        for number in range(10):
+            asyncio.ensure_future(follow(scheduler.submit(abs, -number)))  # noqa: RUF006
+        await asyncio.sleep(0)
+        gc.collect()
+        assert scheduler.tick() == 10
+        gc.collect()
+        for _ in range(10):  # turns of the loop; the first one delivers
+            await asyncio.sleep(0)
+        assert seen == list(range(10))
+
+    run(main())
 
 
 def test_two_loops_await_one_task(make, gate):
