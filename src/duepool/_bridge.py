@@ -15,18 +15,16 @@ from typing import Any
 class Mailbox:
     """The completions on their way to one loop."""
 
-    __slots__ = ("_items", "_loop", "_scheduled")
+    __slots__ = ("__weakref__", "_items", "_loop", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        # Weakly: whoever still waits holds the future, and a loop that was closed before a
-        # delivery must not be kept alive by its own mailbox.
-        self._items: deque[weakref.ref[asyncio.Future[None]]] = deque()
+        self._items: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
 
     def post(self, future: "asyncio.Future[None]") -> None:
         """Wake ``future`` on its loop soon. Callable from any thread; a closed loop ignores it."""
-        self._items.append(weakref.ref(future))
+        self._items.append(future)
         if self._scheduled:
             return
         self._scheduled = True
@@ -38,28 +36,35 @@ class Mailbox:
         except RuntimeError:  # the loop is closed: nobody is left to be told
             self._scheduled = False
             self._items.clear()
+        except BaseException:
+            self._scheduled = False
+            raise
 
     def _deliver(self) -> None:
         self._scheduled = False
         for _ in range(len(self._items)):
             try:
-                future = self._items.popleft()()
+                future = self._items.popleft()
             except IndexError:
                 return
-            if future is not None and not future.done():
+            if not future.done():
                 future.set_result(None)
 
 
-_boxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]" = (
+# Weak on both sides: the watchers of unfinished tasks and the loop's own queue hold a mailbox, so
+# that what was not delivered before a loop was closed keeps nothing alive.
+_boxes: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Mailbox]]" = (
     weakref.WeakKeyDictionary()
 )
 
 
 def box_of(loop: asyncio.AbstractEventLoop) -> Mailbox:
     """The mailbox of ``loop``; called on the loop's own thread."""
-    box = _boxes.get(loop)
+    reference = _boxes.get(loop)
+    box = None if reference is None else reference()
     if box is None:
-        box = _boxes.setdefault(loop, Mailbox(loop))
+        box = Mailbox(loop)
+        _boxes[loop] = weakref.ref(box)
     return box
 
 

@@ -40,6 +40,8 @@ class Crew:
         # Guarded events whose worker is counted as blocked, see ``_waiting``.
         self.guards: dict[Any, None] = {}
         self._threads: list[threading.Thread] = []
+        # By thread, the tokens of the hires that it is in the middle of.
+        self._hires: dict[int, list[list[None]]] = {}
 
     def hire(self, handle: Any, index: int) -> BaseException | None:
         """Start worker ``index``, a daemon thread.
@@ -47,30 +49,59 @@ class Crew:
         Raises when there will be no such worker. An exception that comes from outside (Ctrl-C)
         while the thread already works is returned instead: the worker counts.
         """
-        place: list[None] = [None]
+        # Whoever takes the token decides: the thread, which then works; or the one who gives the
+        # hire up, whose thread then ends at once.
+        token: list[None] = [None]
         thread = threading.Thread(
             target=_work,
-            args=(self, handle, index, place),
+            args=(self, handle, index, token),
             name=f"{self.prefix}_{index}" if self._named else f"{self.prefix}-{index}",
             daemon=True,
         )
+        hires = self._hires.setdefault(threading.get_ident(), [])
         try:
+            hires.append(token)
+            self._threads.append(thread)
             thread.start()
         except BaseException as error:
-            # Whoever takes the token decides whether the thread works.
-            try:
-                place.pop()
-            except IndexError:
-                self._threads.append(thread)
-                return error
-            raise
-        self._threads.append(thread)
+            if token:
+                token.clear()
+                if thread in self._threads:
+                    self._threads.remove(thread)
+                raise
+            return error
+        finally:
+            # By identity: tokens that are given up are all equal.
+            hires[:] = [other for other in hires if other is not token]
+            if not hires:
+                self._hires.pop(threading.get_ident(), None)
         return None
+
+    def give_up_hires(self, unhire: Callable[[], None]) -> None:
+        """A signal handler is about to wait for the workers: those that the interrupted code of
+        this very thread is about to start will never come, unless they work already."""
+        for token in self._hires.get(threading.get_ident(), ()):
+            if token:
+                token.clear()
+                unhire()
+
+    def prepare(self, handle: Any, index: int) -> None:
+        """Run the initializer on the thread of worker ``index``."""
+        assert self.initializer is not None
+        try:
+            self.initializer(*self.initargs)
+        except BaseException as error:
+            try:
+                logger.critical(
+                    "the initializer of %s-%d failed", self.prefix, index, exc_info=True
+                )
+            finally:
+                handle.fail(error)
 
     def join(self) -> None:
         """Wait for the threads of workers that have left; never for the calling one."""
         for thread in list(self._threads):
-            if thread is not threading.current_thread():
+            if thread is not threading.current_thread() and thread.ident is not None:
                 thread.join()
 
     def wake(self) -> None:
@@ -83,15 +114,9 @@ class Crew:
             release(lock)
 
 
-def _work(crew: Crew, handle: Any, index: int, place: list[None]) -> None:
+def _work(crew: Crew, handle: Any, index: int, token: list[None]) -> None:
     try:
-        place.pop()
+        token.pop()
     except IndexError:
-        return  # the hiring was given up
-    if crew.initializer is not None:
-        try:
-            crew.initializer(*crew.initargs)
-        except BaseException as error:
-            logger.critical("the initializer of %s-%d failed", crew.prefix, index, exc_info=True)
-            handle.fail(error)
-    handle.run(index)
+        return  # the hire was given up
+    handle.run(index, None if crew.initializer is None else lambda: crew.prepare(handle, index))

@@ -19,8 +19,9 @@ logger = logging.getLogger("duepool")
 
 # Crews, not engines: a worker thread keeps its crew alive, so that a scheduler that was dropped
 # with work left is still found here.
-_crews: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_lock = threading.Lock()
+# A plain dict, changed by single steps: a signal handler or a finalizer may make a scheduler while
+# another is being made, and would meet a lock here.
+_crews: dict[int, "weakref.ref[Any]"] = {}
 _leaving = False
 
 
@@ -31,18 +32,19 @@ def leaving() -> bool:
 
 def register(crew: Any) -> None:
     """Close the engine of ``crew`` (held weakly) at interpreter exit."""
-    with _lock:
-        _crews.add(crew)
+    key = id(crew)
+    _crews[key] = weakref.ref(crew, lambda _: _crews.pop(key, None))
 
 
 def _leave() -> None:
     global _leaving
     _leaving = True
-    with _lock:
-        crews = list(_crews)
     engines = []
-    for crew in crews:
-        engine = None if crew.handle.forked else crew.handle.engine()
+    for reference in list(_crews.values()):
+        crew = reference()
+        if crew is None or crew.handle.forked:
+            continue
+        engine = crew.handle.engine()
         if engine is not None:
             engines.append((engine, crew, engine.close(CANCEL_LATER)))
     for engine, _, limit in engines:
@@ -63,18 +65,7 @@ def _leave() -> None:
                 logger.info("interpreter exit: %d tasks still ran and were asked to stop", asked)
 
 
-def _after_fork_in_child() -> None:
-    global _lock
-    # The parent's other threads do not exist here, so that nobody would ever release the old one.
-    _lock = threading.Lock()
-
-
 try:
     threading._register_atexit(_leave)  # type: ignore[attr-defined]
 except RuntimeError:  # imported while the interpreter is leaving
     _leaving = True
-
-import os  # noqa: E402
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

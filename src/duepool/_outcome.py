@@ -21,13 +21,24 @@ class Failure:
 
     __slots__ = ("__weakref__", "exception", "label", "observed", "traceback")
 
-    def __init__(
-        self, exception: BaseException, traceback: TracebackType | None, label: str, observed: bool
-    ) -> None:
-        self.exception = exception
-        self.traceback = traceback
-        self.label = label
-        self.observed = observed
+    exception: BaseException
+    traceback: TracebackType | None
+    label: str
+    observed: bool
+
+    # No __init__: the compiled engine makes one without running Python code, which could be cut
+    # short by a signal or the recursion limit between a body's end and the task's.
+    @classmethod
+    def of(
+        cls, exception: BaseException, traceback: TracebackType | None, label: str, observed: bool
+    ) -> "Failure":
+        """A failure with its slots set."""
+        made = cls()
+        made.observed = observed
+        made.exception = exception
+        made.traceback = traceback
+        made.label = label
+        return made
 
     def look(self) -> BaseException:
         """The exception with its first traceback; it counts as seen from now on."""
@@ -35,7 +46,7 @@ class Failure:
         return self.exception.with_traceback(self.traceback)
 
     def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        if self.observed or _finalizing():
+        if getattr(self, "observed", True) or _finalizing():
             return
         exception = self.exception
         logger.error(

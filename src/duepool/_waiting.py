@@ -68,12 +68,9 @@ class Latch:
 
     def notify(self) -> None:
         """Let every waiter look again. Takes no lock; callable from anywhere."""
-        while True:
-            try:
-                lock = self._locks.popleft()
-            except IndexError:
-                return
-            lock.release()
+        # The waiters remove their locks themselves: whoever is interrupted here can begin again.
+        for lock in list(self._locks):
+            release(lock)
 
     def wait(self, ready: Callable[[], bool], limit_s: float | None) -> bool:
         """Wait until ``ready()``; False when ``limit_s`` real seconds passed first."""
@@ -99,33 +96,54 @@ class Handshake:
     """What ``concurrent.futures.wait`` and ``as_completed`` need of a task: a condition that is
     held at its terminal transition, and the list of waiters that are told of it."""
 
-    __slots__ = ("condition", "waiters")
+    __slots__ = ("acquire", "condition", "release", "waiters")
 
     def __init__(self, task: Any) -> None:
         self.condition = threading.Condition()
+        # The methods of the lock itself: no Python code in which a signal could be served stands
+        # between the engine and the lock. The engine takes it before its monitor.
+        self.acquire = self.condition.acquire
+        self.release = self.condition.release
         self.waiters = WaiterList(task._engine, self.condition)
 
-    def acquire(self) -> None:
-        """Take the condition; the engine does so before its monitor."""
-        self.condition.acquire()
-
-    def release(self) -> None:
-        """Give the condition back."""
-        self.condition.release()
-
-    def finished(self, task: Any) -> None:
-        """Tell the waiters, with the condition held."""
+    def finished(self, task: Any, again: bool = False) -> None:
+        """Tell the waiters, with the condition held. Raises the last interrupt that came between;
+        ``again``: an earlier call was cut short."""
+        interrupt: BaseException | None = None
         for waiter in list(self.waiters):
             try:
-                if task.cancelled():
-                    waiter.add_cancelled(task)
-                elif task._failure is not None:
-                    waiter.add_exception(task)
+                if again:
+                    self._insist(waiter, task)
                 else:
-                    waiter.add_result(task)
+                    self._tell(waiter, task)
+            except KeyboardInterrupt as error:
+                # Where it struck nobody knows. A waiter that wakes too early looks again or returns
+                # with what it has; one that never wakes would wait for ever.
+                interrupt = error
+                self._insist(waiter, task)
             except BaseException as error:
                 report_callback(waiter, task, error)
         self.condition.notify_all()
+        if interrupt is not None:
+            raise interrupt
+
+    def _tell(self, waiter: Any, task: Any) -> None:
+        if task.cancelled():
+            waiter.add_cancelled(task)
+        elif task._failure is not None:
+            waiter.add_exception(task)
+        else:
+            waiter.add_result(task)
+
+    def _insist(self, waiter: Any, task: Any) -> None:
+        for _ in range(100):
+            try:
+                if task not in waiter.finished_futures:
+                    self._tell(waiter, task)
+                waiter.event.set()
+                return
+            except KeyboardInterrupt:
+                continue
 
 
 class WaiterList(list[Any]):

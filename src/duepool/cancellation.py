@@ -6,7 +6,6 @@ process, nothing is ever cancelled.
 """
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from ._values import (
     seconds_to_ns,
     timeout_s,
 )
-from ._waiting import acquire, closed_lock, release
+from ._waiting import acquire, closed_lock
 from .errors import CancelRequested, WouldDeadlock
 
 _core: Any = _engine.load(_engine.CYTHON) if _engine.compiled_installed() else None
@@ -64,7 +63,7 @@ def sleep(seconds: Any) -> None:
     duration = seconds_to_ns(seconds, "seconds")
     task = current_task()
     if task is None:
-        time.sleep(duration / NS_PER_S)
+        acquire(closed_lock(), duration / NS_PER_S)
         return
     checkpoint()
     if duration == 0:
@@ -76,16 +75,12 @@ def sleep(seconds: Any) -> None:
             "submit the rest of the work with submit_after() instead"
         )
     lock = closed_lock()
-
-    def wake(_task: Any) -> None:
-        release(lock)
-
-    if not task._watch_request(wake):
+    if not task._watch_request(lock):
         checkpoint()
     try:
         _sleep_until(engine, engine.now_ns() + duration, lock)
     finally:
-        task._unwatch_request(wake)
+        task._unwatch_request(lock)
     checkpoint()
 
 
@@ -130,20 +125,16 @@ class CancelToken:
         if self._task is None:
             if limit is None:
                 raise WouldDeadlock("outside a body nothing is ever cancelled: give a time-out")
-            time.sleep(limit)
+            acquire(closed_lock(), limit)
             return False
         lock = closed_lock()
-
-        def wake(_task: Any) -> None:
-            release(lock)
-
         task = self._task
         try:
-            if task._watch_request(wake) and task._watch(wake):
+            if task._watch_request(lock) and task._watch(lock):
                 acquire(lock, limit)
         finally:
-            task._unwatch_request(wake)
-            task._unwatch(wake)
+            task._unwatch_request(lock)
+            task._unwatch(lock)
         return self.is_set()
 
     def on_request(self, callback: Callable[[], Any]) -> None:

@@ -347,6 +347,7 @@ class Scheduler(ThreadPoolExecutor):
         if self._engine.runs_here():
             raise RuntimeError("await_termination() on a worker of the scheduler would never end")
         self._check_not_forked()
+        self._crew.give_up_hires(self._engine.unhire)
         if not self._crew.latch.wait(self._engine.is_quiet, limit):
             return False
         self._crew.join()
@@ -374,14 +375,15 @@ class Scheduler(ThreadPoolExecutor):
                     while core.tick():
                         pass
             return cast(bool, core.is_quiet())
+        self._crew.give_up_hires(core.unhire)
         inside = core.runs_here()
         if inside:
-            core.enter_inside()
+            core.enter_inside(limit_s is None)
         try:
             return self._await_workers(inside, limit_s)
         finally:
             if inside:
-                core.leave_inside()
+                core.leave_inside(limit_s is None)
 
     def _await_workers(self, inside: bool, limit_s: float | None) -> bool:
         core, latch = self._engine, self._crew.latch

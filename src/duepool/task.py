@@ -6,15 +6,16 @@ called: the state is the engine's, and what ``concurrent.futures`` reads of a fu
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
-from . import _bridge
+from . import _bridge, _refusals
 from ._outcome import report_callback
 from ._values import TaskState, TaskView, timeout_s
 from ._waiting import Handshake, acquire, block_or_raise, closed_lock
-from .errors import CancelledError, InvalidStateError
+from .errors import CancelledError, ClockError, InvalidStateError, SchedulerClosed
 
 __all__ = ["Task", "TaskState", "TaskView"]
 
@@ -95,10 +96,10 @@ class Task(Future[Any]):
         """
         raise NotImplementedError
 
-    def _watch(self, watcher: Callable[[Any], Any]) -> bool:
+    def _watch(self, watcher: Any) -> bool:
         raise NotImplementedError
 
-    def _unwatch(self, watcher: Callable[[Any], Any]) -> bool:
+    def _unwatch(self, watcher: Any) -> bool:
         raise NotImplementedError
 
     def _share(self, handshake: Handshake) -> Handshake:
@@ -163,11 +164,7 @@ class Task(Future[Any]):
         if self.done():
             return
         lock = closed_lock()
-
-        def wake(_task: Any) -> None:
-            lock.release()
-
-        if not self._watch(wake):
+        if not self._watch(lock):
             return
         counted: list[None] = []
         try:
@@ -178,7 +175,7 @@ class Task(Future[Any]):
         finally:
             if counted:
                 self._leave_wait()
-            self._unwatch(wake)
+            self._unwatch(lock)
 
     def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(task)`` once the task has ended, on the thread that ended it, in the order of
@@ -210,6 +207,11 @@ class Task(Future[Any]):
     # -- what concurrent.futures reads ----------------------------------------------------------
 
     def _shaken(self) -> Handshake:
+        if self._engine.handle.forked:
+            if not self.done():
+                raise _refusals.forked()
+            # The one in force may be held by a thread that exists in the parent only.
+            return Handshake(self)
         shake = self._handshake
         return self._share(Handshake(self)) if shake is None else shake
 
@@ -273,8 +275,9 @@ class Task(Future[Any]):
         state = self.state
         name = "" if self.name is None else f" {self.name!r}"
         text = f"<Task {self.id}{name} {state.name}"
-        if state == TaskState.QUEUED and not self._engine.handle.forked:
-            text += f", due in {max(0, self.due_ns - self._engine.now_ns()) / 1e9:.6g} s"
+        if state == TaskState.QUEUED:
+            with contextlib.suppress(SchedulerClosed, ClockError):
+                text += f", due in {max(0, self.due_ns - self._engine.now_ns()) / 1e9:.6g} s"
         elif state == TaskState.FAILED:
             text += f", {type(self._failure.exception).__name__}"
         elif self.cancel_reason is not None:

@@ -25,12 +25,17 @@ cdef inline void admission_init(AdmissionState* admission, int64_t capacity) noe
     admission.closed = False
 
 
+cdef inline bint admission_full(AdmissionState* admission, int64_t k) noexcept nogil:
+    """Would ``k`` more be too many? Call with the monitor held."""
+    return admission.capacity >= 0 and k > admission.capacity - admission.queued
+
+
 cdef inline int admission_try(AdmissionState* admission, int64_t k) noexcept nogil:
     """Take ``k`` places, or none. Call with the monitor held."""
     if admission.closed:
         admission.rejected += k
         return CLOSED
-    if admission.capacity >= 0 and k > admission.capacity - admission.queued:
+    if admission_full(admission, k):
         admission.rejected += k
         return FULL
     admission.queued += k

@@ -27,7 +27,7 @@ cdef class EngineBase:
     cdef object latch             # constant
     cdef bint copy_context        # constant
     cdef dict chunks              # the dict's own lock; block -> Chunk
-    cdef list names               # own section until set, its items: monitor; None until needed
+    cdef list names               # monitor, its items too; None until needed, then constant
     cdef int64_t next_block       # monitor; the block of the next chunk to be prepared
     cdef Slots* tail              # monitor; the chunk that gives the next id, NULL if none is ready
     cdef Slots* newest            # monitor; the last prepared chunk that is not used up, or NULL

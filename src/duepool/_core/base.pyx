@@ -23,11 +23,9 @@ from .monitor cimport (
     monitor_signal,
     monitor_unlock,
 )
-from .platform cimport dp_add64, dp_aligned_free, dp_load64, dp_now_ns
+from .platform cimport dp_add64, dp_aligned_free, dp_load64, dp_now_ns, dp_watch_forks
 from .table cimport Ended, table_init
 from .types cimport CHUNK_SIZE, never
-
-import os
 
 from duepool import _refusals
 from duepool._outcome import report_clock
@@ -43,13 +41,8 @@ cdef extern from "Python.h":
 cdef int64_t fork_generation = 1
 
 
-def _forked_in_child():
-    global fork_generation
-    fork_generation += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked_in_child)
+if dp_watch_forks(&fork_generation):
+    raise OSError("the platform does not tell of forks")
 
 
 cdef int64_t generation_now() noexcept nogil:
@@ -155,6 +148,8 @@ cdef class EngineBase:
         core_release(core)
 
     cdef int alive(self) except -1:
+        if self.core == NULL:
+            raise RuntimeError("this engine was never opened")
         if self.core.generation != fork_generation:
             raise _refusals.forked()
         return 0
@@ -173,7 +168,9 @@ cdef class EngineBase:
             if now < before:
                 raise _refusals.clock_back(self.clock, before, now)
             return now
-        except Exception as error:
+        except BaseException as error:
+            if strict and not isinstance(error, Exception):
+                raise
             monitor_lock(&core.monitor)
             core.clock_errors += 1
             monitor_unlock(&core.monitor)
@@ -181,9 +178,13 @@ cdef class EngineBase:
                 if isinstance(error, ClockError):
                     raise
                 raise _refusals.clock_raised(self.clock, error) from error
+            # Not strict means that nothing may come in between: not even a report that fails.
             if not self.clock_reported:
                 self.clock_reported = True
-                report_clock(self.clock, error)
+                try:
+                    report_clock(self.clock, error)
+                except BaseException:
+                    pass
             return before
 
     def now_ns(self):

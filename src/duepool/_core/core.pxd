@@ -9,9 +9,9 @@ Guard of every field below: the monitor, unless its comment says otherwise.
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from .admission cimport AdmissionState, admission_release, admission_try
+from .admission cimport AdmissionState, admission_full, admission_release, admission_try
 from .clock cimport CellMemory
-from .heap cimport Heap, heap_at, heap_peek, heap_remove
+from .heap cimport Heap, heap_at, heap_disown, heap_peek, heap_remove
 from .monitor cimport (
     CALL_NOBODY,
     Monitor,
@@ -19,12 +19,13 @@ from .monitor cimport (
     monitor_lock,
     monitor_recall,
     monitor_unlock,
+    monitor_wait_epoch,
     monitor_wait_follower,
     monitor_wait_leader,
 )
 from .platform cimport dp_load64, dp_now_ns, dp_top_bit
 from .table cimport Table, table_claim, table_finish
-from .types cimport CANCEL_REQUESTED, QUEUED, RUNNING, Record, never
+from .types cimport CANCEL_REQUESTED, QUEUED, RUNNING, Node, Record, never
 
 cdef enum ClockKind:
     MONOTONIC = 0
@@ -75,6 +76,9 @@ cdef struct Core:
     int32_t live               # hired and not left yet
     int32_t blocked            # workers that wait without time-out for a task of this engine
     int32_t inside             # workers that wait inside shutdown()
+    int32_t inside_forever     # … without a time-out
+    int32_t next_index         # the index of the next worker to be hired
+    int32_t growing            # submissions that are making room
     bint dead                  # the engine object is gone
     bint kept                  # the engine drains without its face; the handle keeps it alive
     bint ticking               # some thread is inside tick()
@@ -146,6 +150,8 @@ cdef inline int core_check(
         due[0] = now[0]
     else:
         due[0] = value
+    if admission_full(&core.admission, k):
+        return admission_try(&core.admission, k)
     if core.prepared < k or core.heap.room - core.heap.size < k:
         return NO_ROOM
     return admission_try(&core.admission, k)
@@ -195,7 +201,7 @@ cdef inline int core_claim(
     table_claim(&core.table, head, now, worker.index)
     core_count_lateness(core, now - head.due_ns)
     if core.heap.size:
-        call[0] = monitor_hand_over(&core.monitor, core_claimable_ns(core) != never())
+        call[0] = monitor_hand_over(&core.monitor, True)
     else:
         call[0] = core_emptied(core)
     record[0] = head
@@ -249,10 +255,13 @@ cdef inline int core_park(Core* core, Worker* worker) noexcept nogil:
 
 cdef inline bint core_ready(Core* core, Worker* worker) noexcept nogil:
     """Is there something to claim, or a user's clock to read again? Monitor held."""
-    cdef int64_t head_ns = core_claimable_ns(core)
+    cdef int64_t due
     if core.clock_kind == USER and core.monitor.wake_count != worker.seen_wake:
         return True
-    return head_ns != never() and head_ns <= core_now(core, 0)
+    if core.heap.size == 0:
+        return False
+    due = heap_at(&core.heap, 0).due_ns
+    return due <= core.claim_limit_ns and due <= core_now(core, 0)
 
 
 cdef inline void core_lead(Core* core, Worker* worker) noexcept nogil:
@@ -300,13 +309,23 @@ cdef inline int64_t core_wait_deadline(Core* core, Worker* worker) noexcept nogi
 
 
 cdef inline void core_limbo(Core* core, Worker* worker) noexcept nogil:
-    """Wait while the garbage collector decides about the engine: until it is dead, or drains
-    without its face. Takes the monitor; called detached."""
+    """Wait while the garbage collector decides about the engine: until it is dead, drains without
+    its face, or has nothing left to do. Takes the monitor; called detached."""
     cdef Monitor* monitor = &core.monitor
     monitor_lock(monitor)
     if worker.leads:
         worker.leads = False
         monitor.leader = False
-    while not core.dead and not core.kept:
-        monitor_wait_follower(monitor)
+    while not core.dead and not core.kept and not (core.admission.closed and core.heap.size == 0):
+        monitor_wait_epoch(monitor)
     monitor_unlock(monitor)
+
+
+cdef inline Node* core_spare(Core* core) noexcept nogil:
+    """A heap segment that is not needed any more, to be freed after unlocking. Monitor held."""
+    return NULL if core.growing else heap_disown(&core.heap)
+
+
+cdef inline bint core_would_block_all(Core* core) noexcept nogil:
+    """Would one more blocked worker leave nobody to run what they wait for? Monitor held."""
+    return core.blocked + core.inside_forever + 1 >= core.live

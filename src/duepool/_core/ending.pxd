@@ -16,13 +16,17 @@ cdef struct Loose:
 
 
 cdef class Ending(Intake):
-    cdef int finish(self, TaskFields task, object result, object error) except -1
+    cdef object finish(self, TaskFields task, object result, object error)
+    cdef object notify(self)
+    cdef object shake_hands(self, TaskFields task, object shake)
+    cdef bint on_worker(self) noexcept
     cdef int cancel_task(
         self, TaskFields task, int reason, bint bounded, int64_t later_than) except -1
     cdef int fail_queued(self, TaskFields task, object error) except -1
     cdef void end_locked(
         self, TaskFields task, int state, int64_t now, Loose* loose) noexcept nogil
-    cdef int tidy(self, TaskFields task, Loose* loose, object shake) except -1
+    cdef object tidy(self, TaskFields task, Loose* loose, object shake)
 
 
-cdef int tell(object watchers, TaskFields task) except -1
+cdef object tell(object watchers, TaskFields task)
+cdef object interruption(object error, object source, TaskFields task)

@@ -7,13 +7,21 @@ under the monitor) is made holding its handshake, handshake before monitor: a co
 the bit without holding it lets the monitor go and starts again.
 """
 
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, int64_t
 
 from .admission cimport admission_release
 from .base cimport taken
-from .core cimport USER, Core, core_emptied, core_end, core_now, core_unfinished
-from .heap cimport heap_disown, heap_move, heap_remove
+from .core cimport (
+    USER,
+    Core,
+    core_emptied,
+    core_end,
+    core_now,
+    core_spare,
+    core_unfinished,
+)
+from .heap cimport heap_move, heap_remove
 from .intake cimport Intake
 from .monitor cimport CALL_NOBODY, monitor_due_added, monitor_lock, monitor_signal, monitor_unlock
 from .platform cimport dp_aligned_free, dp_load32
@@ -33,12 +41,19 @@ from .types cimport (
     never,
 )
 
+import _thread
+
 from duepool import _refusals
 from duepool._outcome import Failure, report_callback
 from duepool._values import TaskState, due_overflow
 from duepool.errors import CancelRequested
 
 cdef extern from "pyslots.h":
+    PyObject* dp_call_lock(PyObject* method)
+    object dp_new(PyTypeObject* type, object empty)
+    object dp_take_error()
+    object dp_traceback(PyObject* error)
+    bint dp_is_error(PyObject* error, PyObject* type)
     PyObject* dp_list_exchange(PyObject* items, Py_ssize_t index, PyObject* item) nogil
     PyObject* dp_new_none() nogil
     bint dp_is_list(PyObject* o) nogil
@@ -47,32 +62,100 @@ cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF"(PyObject* o) nogil
     void Py_DECREF_raw "Py_DECREF"(PyObject* o)
 
-cdef int tell(object watchers, TaskFields task) except -1:
-    """Call each of ``watchers`` with ``task``; whatever one raises is logged and stops nothing."""
+# How often a step is begun again that a signal cut short before a terminal transition.
+cdef int PATIENCE = 100
+
+cdef object LockType = type(_thread.allocate_lock())
+cdef tuple EMPTY = ()
+
+
+cdef object release_lock(object release):
+    """Release a lock by its method; returns the exception that came in between, or None."""
+    cdef PyObject* done
+    for _ in range(PATIENCE):
+        done = dp_call_lock(<PyObject*>release)
+        if done != NULL:
+            Py_DECREF_raw(done)
+            return None
+        error = dp_take_error()
+        if dp_is_error(<PyObject*>error, <PyObject*>RuntimeError):
+            return None  # somebody else released it
+    return error
+
+
+cdef bint taken_lock(object acquire) noexcept:
+    """Take a lock by its method; False when a signal cut the wait short."""
+    cdef PyObject* done = dp_call_lock(<PyObject*>acquire)
+    if done == NULL:
+        dp_take_error()
+        return False
+    Py_DECREF_raw(done)
+    return True
+
+
+cdef object interruption(object error, object source, TaskFields task):
+    """Log ``error``; it is returned if it is a KeyboardInterrupt."""
+    try:
+        report_callback(source, task, error)
+    except BaseException:
+        pass
+    return error if isinstance(error, KeyboardInterrupt) else None
+
+
+cdef object tell(object watchers, TaskFields task):
+    """Tell each of ``watchers`` of the task's end or of its cancel request, whatever one raises.
+
+    Locks first, released without Python code, so that no waiter depends on a callback. What a
+    callable raises is logged and stops nothing; returns the first KeyboardInterrupt among them,
+    which may be a signal that was meant for this thread.
+    """
+    interrupt = None
     if watchers is None:
-        return 0
+        return None
     for watcher in <list>watchers:
+        if type(watcher) is LockType:
+            release_lock(watcher.release)
+    for watcher in <list>watchers:
+        if type(watcher) is LockType:
+            continue
         try:
             watcher(task)
         except BaseException as error:
-            report_callback(watcher, task, error)
-    return 0
+            met = interruption(error, watcher, task)
+            interrupt = met if interrupt is None else interrupt
+    return interrupt
+
+
+cdef object failure_of(object error, TaskFields task):
+    """A ``Failure``, made without Python code; observed, until its task is seen to have FAILED."""
+    failure = dp_new(<PyTypeObject*>Failure, EMPTY)
+    failure.observed = True
+    failure.exception = error
+    failure.traceback = dp_traceback(<PyObject*>error)
+    failure.label = f"task {task.record.id}"
+    return failure
 
 
 cdef class Ending(Intake):
     """The ending half of an engine."""
 
-    cdef int finish(self, TaskFields task, object result, object error) except -1:
-        """The terminal transition of a task whose body has ended, and everyone told."""
+    cdef object finish(self, TaskFields task, object result, object error):
+        """The terminal transition of a task whose body has ended, and everyone told.
+
+        Nothing comes before the transition that runs Python code of ours or could be cut short, but
+        for the handshake's lock and a user's clock, which are tried again. Returns a
+        KeyboardInterrupt that was met on the way, or None.
+        """
         cdef Core* core = self.core
         cdef int64_t given = 0
         cdef int32_t expected = RUNNING, final
         cdef bint done = False
+        cdef int patience = PATIENCE
         cdef Loose loose
         failure = None
         shake = None
         if error is not None:
-            failure = Failure(error, error.__traceback__, f"task {task.record.id}", True)
+            failure = failure_of(error, task)
         if core.clock_kind == USER:
             given = self.read_clock(False)
         while not done:
@@ -83,16 +166,21 @@ cdef class Ending(Intake):
                     failure.observed = False
             else:
                 final = CANCELLED
+                task.outcome = failure
                 if failure is not None:
                     failure.observed = True
-                task.outcome = None if isinstance(error, CancelRequested) else failure
-            if task.record.flags & SHARED and shake is None:
+                    if dp_is_error(<PyObject*>error, <PyObject*>CancelRequested):
+                        task.outcome = None
+            if task.record.flags & SHARED and shake is None and patience:
                 shake = task.shake
-                shake.acquire()
+                if not taken_lock(shake.acquire):
+                    shake = None
+                    patience -= 1
+                    continue
             monitor_lock(&core.monitor)
             if task.record.state != expected:
                 expected = task.record.state
-            elif shake is not None or not task.record.flags & SHARED:
+            elif shake is not None or not patience or not task.record.flags & SHARED:
                 self.end_locked(task, final, core_now(core, given), &loose)
                 done = True
             monitor_unlock(&core.monitor)
@@ -117,33 +205,66 @@ cdef class Ending(Intake):
             loose.name = dp_list_exchange(<PyObject*>self.names, place, <PyObject*>task.name)
         loose.notify = core.admission.closed and not core_unfinished(core)
 
-    cdef int tidy(self, TaskFields task, Loose* loose, object shake) except -1:
-        """After a terminal transition, outside the monitor: tell everyone, drop what it let go."""
-        # `task` keeps the handle alive to the end of this, so that nothing dies before all is told.
+    cdef object tidy(self, TaskFields task, Loose* loose, object shake):
+        """After a terminal transition, outside the monitor: tell everyone, drop what it let go.
+
+        Each step is taken whatever the one before raised. Returns a KeyboardInterrupt that was met
+        on the way, or None.
+        """
+        monitor_signal(&self.core.monitor, loose.call)
+        # `task` keeps the handle alive to the end of this: nothing dies before all is told.
         taken(loose.name)
         taken(loose.handle)
+        interrupt = None
         if loose.dead_block >= 0:
             self.chunks.pop(loose.dead_block, None)
         if shake is not None:
-            try:
-                shake.finished(task)
-            finally:
-                shake.release()
-        monitor_signal(&self.core.monitor, loose.call)
+            interrupt = self.shake_hands(task, shake)
+            release_lock(shake.release)
         if task.requested is not None:
             task.take_requested()
         if task.watchers is not None:
-            tell(task.take_watchers(), task)
+            later = tell(task.take_watchers(), task)
+            interrupt = later if interrupt is None else interrupt
         if loose.notify:
-            self.latch.notify()
-        return 0
+            later = self.notify()
+            interrupt = later if interrupt is None else interrupt
+        return interrupt
+
+    cdef object shake_hands(self, TaskFields task, object shake):
+        """Tell the waiters of ``concurrent.futures``, begun anew if a signal cuts it short; returns
+        the KeyboardInterrupt that did, or None."""
+        interrupt = None
+        for attempt in range(PATIENCE):
+            try:
+                shake.finished(task, attempt > 0)
+                return interrupt
+            except KeyboardInterrupt as error:
+                interrupt = error
+            except BaseException as error:
+                interruption(error, shake, task)
+                return interrupt
+        return interrupt
+
+    cdef object notify(self):
+        """Let everyone who waits for the engine look again, begun anew if a signal cuts it short;
+        returns the KeyboardInterrupt that did, or None."""
+        interrupt = None
+        for _ in range(PATIENCE):
+            try:
+                self.latch.notify()
+                return interrupt
+            except BaseException as error:
+                interrupt = error
+        return interrupt
 
     cdef int cancel_task(
         self, TaskFields task, int reason, bint bounded, int64_t later_than
     ) except -1:
         """1: the task is or will be CANCELLED, and was not asked before; 2: it was already; 0: no.
 
-        ``bounded``: only a QUEUED task that is due after ``later_than``.
+        ``bounded``: only a QUEUED task that is due after ``later_than``. A KeyboardInterrupt that
+        was met while everyone was told is raised at the end.
         """
         cdef Core* core = self.core
         cdef Record* record = &task.record
@@ -151,7 +272,9 @@ cdef class Ending(Intake):
         cdef int64_t given = 0
         cdef Loose loose
         cdef Node* spare = NULL
+        cdef bint ours
         shake = None
+        interrupt = None
         state = dp_load32(&record.state)
         if terminal(state):
             return 2 if state == CANCELLED else 0
@@ -168,36 +291,46 @@ cdef class Ending(Intake):
                 monitor_unlock(&core.monitor)
                 continue
             break
-        if state == QUEUED and not (bounded and record.due_ns <= later_than):
+        ours = state == QUEUED and not (bounded and record.due_ns <= later_than)
+        if ours:
             heap_remove(&core.heap, record)
             admission_release(&core.admission, 1)
             record.reason = reason
             self.end_locked(task, CANCELLED, core_now(core, given), &loose)
             loose.call = core_emptied(core)
-            spare = heap_disown(&core.heap)
+            spare = core_spare(core)
         elif state == RUNNING and not bounded:
             record.reason = reason
             table_request(&core.table, record)
         monitor_unlock(&core.monitor)
-        dp_aligned_free(spare)
-        if state == QUEUED and not (bounded and record.due_ns <= later_than):
-            task.drop_body()
-            self.tidy(task, &loose, shake)
-            return 1
-        if shake is not None:
-            shake.release()
-        if state == RUNNING and not bounded:
-            tell(task.take_requested(), task)
+        if ours:
+            # Dropped when all is told: finalizers must not run under the handshake.
+            body = task.take_body()
+            dp_aligned_free(spare)
+            interrupt = self.tidy(task, &loose, shake)
+            del body
+        else:
+            if shake is not None:
+                release_lock(shake.release)
+            if state == RUNNING and not bounded:
+                interrupt = tell(task.take_requested(), task)
+        if interrupt is not None and not self.on_worker():
+            raise interrupt
+        if ours or (state == RUNNING and not bounded):
             return 1
         return 2 if state == CANCELLED or state == CANCEL_REQUESTED else 0
 
+    cdef bint on_worker(self) noexcept:
+        """Is this thread one of the engine's workers? Told by ``running``."""
+        return False
+
     cdef int fail_queued(self, TaskFields task, object error) except -1:
+        """QUEUED → FAILED: the workers' initializer failed before the task could run."""
         cdef Core* core = self.core
         cdef bint mine
         cdef Loose loose
-        exception = _refusals.broken(error)
-        failure = Failure(exception, None, f"task {task.record.id}", True)
         shake = None
+        failure = failure_of(_refusals.broken(error), task)  # observed: the initializer's is logged
         while True:
             if task.record.flags & SHARED and shake is None:
                 shake = task.shake
@@ -209,28 +342,24 @@ cdef class Ending(Intake):
                 continue
             break
         if mine:
+            # The outcome of a QUEUED task is None, which is never freed: a plain store.
+            task.outcome = failure
             heap_remove(&core.heap, &task.record)
             admission_release(&core.admission, 1)
-            # Nobody can claim it any more: it is ours, and not terminal yet.
-            task.record.state = RUNNING
-            core.table.counts[QUEUED] -= 1
-            core.table.counts[RUNNING] += 1
+            self.end_locked(task, FAILED, core_now(core, core.last_now_ns), &loose)
+            loose.call = core_emptied(core)
         monitor_unlock(&core.monitor)
-        if not mine:
-            if shake is not None:
-                shake.release()
-            return 0
-        task.drop_body()
-        task.outcome = failure
-        monitor_lock(&core.monitor)
-        self.end_locked(task, FAILED, core_now(core, core.last_now_ns), &loose)
-        loose.call = core_emptied(core)
-        monitor_unlock(&core.monitor)
-        return self.tidy(task, &loose, shake)
+        if mine:
+            body = task.take_body()
+            self.tidy(task, &loose, shake)
+            del body
+        elif shake is not None:
+            release_lock(shake.release)
+        return 0
 
     def cancel(self, task, int reason=1):
         """As ``Task.cancel``, for a handle of this engine."""
-        return self.cancel_task(self.own(task), reason, False, 0) != 0
+        return self.cancel_task(self.mine(task), reason, False, 0) != 0
 
     def cancel_id(self, task_id):
         """As ``cancel``, by id; False for a task whose record has left the history."""
@@ -262,7 +391,7 @@ cdef class Ending(Intake):
 
     def reschedule_ns(self, task, int64_t delay_ns, shown=None):
         """Give a QUEUED task a new due time, ``delay_ns`` from now; False once it has started."""
-        cdef TaskFields mine = self.own(task)
+        cdef TaskFields mine = self.mine(task)
         cdef Core* core = self.core
         cdef int64_t now, given = 0
         cdef int call = CALL_NOBODY

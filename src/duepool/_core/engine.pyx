@@ -40,6 +40,7 @@ from .core cimport (
     core_now,
     core_park,
     core_unfinished,
+    core_would_block_all,
 )
 from .monitor cimport (
     CALL_LEADER,
@@ -55,6 +56,7 @@ from .running cimport Frame, Running, Seat, frame_of, top_frame
 from .task cimport TaskFields, terminal
 from .types cimport NS_PER_S, SHARED
 
+import logging
 import weakref
 
 from duepool._core.clock import monotonic_ns
@@ -81,6 +83,7 @@ __all__ = [
 ]
 
 NAME = "cython"
+cdef object logger = logging.getLogger("duepool")
 cdef object MAX_NS = 2**63 - 1
 
 cdef extern from "pyslots.h":
@@ -143,11 +146,13 @@ cdef class TaskBase(TaskFields):
 
     def _share(self, handshake):
         cdef Core* core = (<Engine>engine_of(self)).core
+        cdef bint ended = terminal(dp_load32(&self.record.state))
+        if not ended:
+            (<Engine>self.engine).alive()
         with cython.critical_section(self):
             if self.shake is None:
                 self.shake = handshake
-        if not terminal(dp_load32(&self.record.state)):
-            (<Engine>self.engine).alive()
+        if not ended:
             monitor_lock(&core.monitor)
             self.record.flags |= SHARED
             monitor_unlock(&core.monitor)
@@ -173,7 +178,7 @@ cdef class TaskBase(TaskFields):
         monitor_lock(&core.monitor)
         if terminal(self.record.state):
             answer = WAIT_OVER
-        elif own or mine.worker < 0 or core.blocked + core.inside + 1 >= core.live:
+        elif own or mine.worker < 0 or core_would_block_all(core):
             answer = WAIT_DEADLOCK
         else:
             core.blocked += 1
@@ -184,6 +189,8 @@ cdef class TaskBase(TaskFields):
     def _leave_wait(self):
         """Uncount this worker, unless the completer did."""
         cdef Core* core = (<Engine>engine_of(self)).core
+        if core.generation != generation_now():
+            return
         monitor_lock(&core.monitor)
         if self.record.blocked > 0:
             self.record.blocked -= 1
@@ -195,6 +202,15 @@ cdef object engine_of(TaskFields task):
     if task.engine is None:
         raise RuntimeError("this task belongs to no scheduler")
     return task.engine
+
+
+cdef int complain(object error) except -1:
+    """Log what should never have been raised; whatever that raises is nobody's concern."""
+    try:
+        logger.critical("a worker met %r and goes on", error, exc_info=error)
+    except BaseException:
+        pass
+    return 0
 
 
 @cython.final
@@ -213,7 +229,8 @@ cdef class Handle:
 
     def engine(self):
         """The engine, or None once it is gone."""
-        strong = self.strong
+        with cython.critical_section(self):
+            strong = self.strong
         return self.weak() if strong is None else strong
 
     def wake(self):
@@ -230,15 +247,23 @@ cdef class Handle:
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
 
-    def run(self, int index):
-        """The run loop of worker ``index``: claim and run until nothing will ever be due again."""
+    def run(self, int index, prepare=None):
+        """The run loop of worker ``index``: claim and run until nothing will ever be due again.
+
+        ``prepare()``, the initializer, is called first, as if by a body of the engine. A worker
+        never dies of what is raised here: it is logged, and the loop goes on.
+        """
         cdef Core* core = self.core
         cdef Seat seat = Seat(index)
         cdef Engine engine
         cdef int answer
-        if core.generation != generation_now():
+        if core == NULL or core.generation != generation_now():
             return
         try:
+            if prepare is not None:
+                engine = self.engine()
+                if engine is not None:
+                    engine.call_framed(prepare, index)
             while True:
                 engine = self.engine()
                 if engine is None:
@@ -246,8 +271,14 @@ cdef class Handle:
                         return
                     with nogil:
                         core_limbo(core, &seat.worker)
+                    if core.admission.closed and not core.heap.size:
+                        return
                     continue
-                answer = engine.work(seat)
+                try:
+                    answer = engine.work(seat)
+                except BaseException as error:
+                    complain(error)
+                    answer = 0
                 engine = None
                 if answer == LEAVE:
                     return
@@ -257,6 +288,7 @@ cdef class Handle:
                 if answer == LEAVE:
                     return
         finally:
+            engine = None
             self.leave(seat)
 
     cdef int leave(self, Seat seat) except -1:
@@ -276,8 +308,9 @@ cdef class Handle:
         monitor_signal(&core.monitor, call)
         strong = None
         if last:
-            strong = self.strong
-            self.strong = None
+            with cython.critical_section(self):
+                strong = self.strong
+                self.strong = None
         self.latch_.notify()
         return 0
 
@@ -292,7 +325,8 @@ cdef class Handle:
         cdef Core* core = self.core
         cdef int call
         cdef bint nobody
-        self.strong = engine
+        with cython.critical_section(self):
+            self.strong = engine
         monitor_lock(&core.monitor)
         core.kept = True
         nobody = core.live == 0
@@ -300,7 +334,8 @@ cdef class Handle:
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         if nobody:
-            self.strong = None
+            with cython.critical_section(self):
+                self.strong = None
 
     def __dealloc__(self):
         if self.core != NULL and self.core.generation == generation_now():
@@ -340,7 +375,9 @@ cdef class Engine(Running):
         call = monitor_recall(&core.monitor)
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
-        self.latch.notify()
+        interrupt = self.notify()
+        if interrupt is not None:
+            raise interrupt
         return limit
 
     def is_quiet(self):
@@ -377,7 +414,7 @@ cdef class Engine(Running):
             return WAIT_FREE
         self.alive()
         monitor_lock(&core.monitor)
-        if frame.worker < 0 or core.blocked + core.inside + 1 >= core.live:
+        if frame.worker < 0 or core_would_block_all(core):
             answer = WAIT_DEADLOCK
         else:
             core.blocked += 1
@@ -386,22 +423,28 @@ cdef class Engine(Running):
 
     def end_block(self):
         """Uncount a worker that ``try_block`` counted."""
+        if self.core.generation != generation_now():
+            return
         monitor_lock(&self.core.monitor)
         self.core.blocked -= 1
         monitor_unlock(&self.core.monitor)
 
-    def enter_inside(self):
-        """An own worker begins to wait inside ``shutdown()``."""
+    def enter_inside(self, bint forever):
+        """An own worker begins to wait inside ``shutdown()``, ``forever``: without a time-out."""
         self.alive()
         monitor_lock(&self.core.monitor)
         self.core.inside += 1
+        self.core.inside_forever += forever
         monitor_unlock(&self.core.monitor)
         self.latch.notify()
 
-    def leave_inside(self):
+    def leave_inside(self, bint forever):
         """An own worker has waited inside ``shutdown()``."""
+        if self.core.generation != generation_now():
+            return
         monitor_lock(&self.core.monitor)
         self.core.inside -= 1
+        self.core.inside_forever -= forever
         monitor_unlock(&self.core.monitor)
 
     def drop(self):
@@ -469,6 +512,7 @@ cdef class SchedulerBase:
         cdef list items = list(tasks)
         cdef TaskBase task
         cdef Py_ssize_t count = 0
+        engine.alive()
         for item in items:
             if engine.own(item) is None:
                 engine.issued(item)

@@ -7,7 +7,6 @@ one hold of the monitor in which the task gets its id, its slot and its place in
 and heap segments are made outside the monitor and linked under it.
 """
 
-cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
@@ -124,22 +123,30 @@ cdef class Intake(Lookup):
         raise _refusals.closed()
 
     cdef int prepare(self, int64_t k) except -1:
-        """Make room for ``k`` more tasks, outside the monitor."""
+        """Make room for ``k`` more tasks, outside the monitor. Meanwhile no segment is given up."""
         cdef Core* core = self.core
         cdef bint short_of_slots, short_of_nodes
         cdef int64_t nodes
-        while True:
+        cdef int step = 1
+        try:
+            while True:
+                monitor_lock(&core.monitor)
+                core.growing += step
+                short_of_slots = core.prepared < k
+                short_of_nodes = core.heap.room - core.heap.size < k
+                nodes = heap_next_segment(&core.heap)
+                monitor_unlock(&core.monitor)
+                step = 0
+                if short_of_slots:
+                    self.add_chunk()
+                elif short_of_nodes:
+                    self.add_segment(nodes)
+                else:
+                    return 0
+        finally:
             monitor_lock(&core.monitor)
-            short_of_slots = core.prepared < k
-            short_of_nodes = core.heap.room - core.heap.size < k
-            nodes = heap_next_segment(&core.heap)
+            core.growing -= 1
             monitor_unlock(&core.monitor)
-            if short_of_slots:
-                self.add_chunk()
-            elif short_of_nodes:
-                self.add_segment(nodes)
-            else:
-                return 0
 
     cdef int add_chunk(self) except -1:
         # Between the link and the entry into the dict no Python code runs and the GIL stays here;
@@ -178,40 +185,48 @@ cdef class Intake(Lookup):
     def keep_names(self):
         """From now on the history has names too; called before the first named task enters."""
         names = [None] * self.config.history
-        with cython.critical_section(self):
-            if self.names is None:
-                self.names = names
+        monitor_lock(&self.core.monitor)
+        if self.names is None:
+            self.names = names
+        monitor_unlock(&self.core.monitor)
 
     cdef int hire(self, int64_t k) except -1:
         """Start up to ``k`` more workers, as long as fewer than max_workers exist."""
         cdef Core* core = self.core
-        cdef int32_t index, live
+        cdef int32_t index
         while k > 0:
             k -= 1
             monitor_lock(&core.monitor)
             if core.admission.closed or core.hired >= core.max_workers:
                 monitor_unlock(&core.monitor)
                 return 0
-            index = core.hired
+            index = core.next_index
+            core.next_index += 1
             core.hired += 1
             core.live += 1
             monitor_unlock(&core.monitor)
             try:
                 interrupted = self.crew.hire(self.handle, index)
             except BaseException as error:
-                monitor_lock(&core.monitor)
-                core.hired -= 1
-                core.live -= 1
-                live = core.live
-                monitor_unlock(&core.monitor)
-                self.latch.notify()
-                if live == 0 or not isinstance(error, Exception):
+                if self.unhire() == 0 or not isinstance(error, Exception):
                     raise
                 logger.warning("no further worker thread could be started: %r", error)
                 return 0
             if interrupted is not None:
                 raise interrupted
         return 0
+
+    def unhire(self):
+        """A worker that was counted will never come; returns how many live."""
+        cdef int32_t live
+        self.alive()
+        monitor_lock(&self.core.monitor)
+        self.core.hired -= 1
+        self.core.live -= 1
+        live = self.core.live
+        monitor_unlock(&self.core.monitor)
+        self.latch.notify()
+        return live
 
     def submit_as(self, name, int kind, value, fn, args, kwargs, shown=None):
         """Admit ``fn(*args, **kwargs)``; see ``duepool._values`` for ``kind`` and ``value``, of

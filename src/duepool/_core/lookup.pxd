@@ -9,6 +9,7 @@ from .task cimport TaskFields
 
 cdef class Lookup(EngineBase):
     cdef TaskFields own(self, object task)
+    cdef TaskFields mine(self, object task)
     cdef int64_t issued(self, object task_id) except -1
     cdef TaskFields find(self, object task_id)
     cdef object view_record(self, TaskFields task)

@@ -55,9 +55,17 @@ cdef class Lookup(EngineBase):
             raise _refusals.another_scheduler(task)
         return <TaskFields>task
 
+    cdef TaskFields mine(self, object task):
+        """``task``, which must be a handle of this engine."""
+        cdef TaskFields found = self.own(task)
+        if found is None:
+            raise TypeError(f"task must be a Task, not {type(task).__name__} {task!r}")
+        return found
+
     cdef int64_t issued(self, object task_id) except -1:
         """``task_id`` as a number that was issued; ``UnknownTask`` if it never was."""
         cdef int64_t last
+        self.alive()
         number = _refusals.task_id(task_id)
         monitor_lock(&self.core.monitor)
         last = self.core.table.next_id - 1
@@ -105,7 +113,7 @@ cdef class Lookup(EngineBase):
 
     def view_of(self, task):
         """The record behind a handle of this engine, whatever its age."""
-        return self.view_record(self.own(task))
+        return self.view_record(self.mine(task))
 
     cdef object view_record(self, TaskFields task):
         cdef Record record
@@ -146,7 +154,7 @@ cdef class Lookup(EngineBase):
         cdef PyObject* item = NULL
         while start < core.table.history:
             monitor_lock(&core.monitor)
-            stop = min(start + SLICE, core.table.history)
+            stop = min(start + SLICE, core.table.history, core.table.ended)
             for i in range(start, stop):
                 if core.table.ring[i].id == task_id:
                     entry = core.table.ring[i]
@@ -159,6 +167,8 @@ cdef class Lookup(EngineBase):
             monitor_unlock(&core.monitor)
             if i >= 0:
                 return self.ended_view(&entry, taken(item))
+            if stop == start:
+                break
             start = stop
         return None
 

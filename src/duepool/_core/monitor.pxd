@@ -151,6 +151,13 @@ cdef inline void monitor_wait_leader(Monitor* monitor, int64_t deadline_ns) noex
     monitor.called = False
 
 
+cdef inline void monitor_wait_epoch(Monitor* monitor) noexcept nogil:
+    """Wait until the epoch changes, taking no token. Call with the monitor held."""
+    cdef uint64_t epoch = monitor.epoch
+    while monitor.epoch == epoch:
+        dp_cond_wait(&monitor.follower_cv, &monitor.lock)
+
+
 cdef inline void monitor_wait_follower(Monitor* monitor) noexcept nogil:
     """Wait as a follower until the token is taken or the epoch changes. Call with the monitor
     held."""

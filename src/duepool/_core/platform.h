@@ -25,6 +25,8 @@ typedef SRWLOCK dp_mutex;
 typedef CONDITION_VARIABLE dp_cond;
 #define DP_THREAD_LOCAL __declspec(thread)
 
+static inline int dp_watch_forks(int64_t *counter) { (void)counter; return 0; } /* no fork here */
+
 static inline int dp_mutex_init(dp_mutex *m) { InitializeSRWLock(m); return 0; }
 static inline void dp_mutex_destroy(dp_mutex *m) { (void)m; }
 static inline void dp_mutex_lock(dp_mutex *m) { AcquireSRWLockExclusive(m); }
@@ -86,6 +88,14 @@ static inline int dp_cas64(int64_t *p, int64_t expected, int64_t wanted) {
 typedef pthread_mutex_t dp_mutex;
 typedef pthread_cond_t dp_cond;
 #define DP_THREAD_LOCAL __thread
+
+/* Count up in the child of every fork, before anything else runs there. */
+static int64_t *dp_fork_counter = NULL;
+static inline void dp_forked(void) { *dp_fork_counter += 1; }
+static inline int dp_watch_forks(int64_t *counter) {
+    dp_fork_counter = counter;
+    return pthread_atfork(NULL, NULL, dp_forked);
+}
 
 static inline int dp_mutex_init(dp_mutex *m) { return pthread_mutex_init(m, NULL); }
 static inline void dp_mutex_destroy(dp_mutex *m) { pthread_mutex_destroy(m); }

@@ -17,6 +17,7 @@ cdef extern from "platform.h" nogil:
     void dp_cond_broadcast(dp_cond* c)
     void dp_cond_wait(dp_cond* c, dp_mutex* m)
     void dp_cond_wait_until(dp_cond* c, dp_mutex* m, int64_t deadline_ns)
+    int dp_watch_forks(int64_t* counter)
     int64_t dp_now_ns()
     int dp_top_bit(uint64_t x)
     void* dp_aligned_alloc(size_t size)

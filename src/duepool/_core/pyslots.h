@@ -67,6 +67,35 @@ static inline int dp_plain_function(PyObject *fn) {
     return PyCFunction_CheckExact(fn) ? 1 : -1;
 }
 
+/* A failure's slots are set without running Python code. */
+static inline PyObject *dp_traceback(PyObject *error) {
+    PyObject *traceback = PyException_GetTraceback(error);
+    if (traceback == NULL) {
+        Py_INCREF(Py_None);
+        traceback = Py_None;
+    }
+    return traceback;
+}
+
+/* Is `error` of this exception class? By its real type: `__class__` may be a property that raises. */
+static inline int dp_is_error(PyObject *error, PyObject *type) {
+    return PyType_IsSubtype(Py_TYPE(error), (PyTypeObject *)type);
+}
+
+/* Call a method of a lock. At the recursion limit the limit gives way by a little: the call is the
+ * last of the way, in C, and whoever waits for it must not wait for ever. */
+static inline PyObject *dp_call_lock(PyObject *method) {
+    PyObject *result = PyObject_CallNoArgs(method);
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_RecursionError)) {
+        int limit = Py_GetRecursionLimit();
+        PyErr_Clear();
+        Py_SetRecursionLimit(limit + 64);
+        result = PyObject_CallNoArgs(method);
+        Py_SetRecursionLimit(limit);
+    }
+    return result;
+}
+
 /* A new, empty instance of a class whose constructor must not run. */
 static inline PyObject *dp_new(PyTypeObject *type, PyObject *empty) {
     return type->tp_new(type, empty, NULL);

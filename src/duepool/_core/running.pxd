@@ -20,12 +20,14 @@ cdef class Seat:
     # What one worker, or one tick(), needs between bodies; nobody else touches it.
     cdef Worker worker
     cdef object scratch           # an empty context for bodies that stored none
+    cdef object interrupt         # a KeyboardInterrupt met while the last end was told
     cdef int64_t released_ns      # real time of the last moment without the GIL
 
 
 cdef class Running(Ending):
     cdef int claim(self, Seat seat, int64_t until_ns, int64_t last_id, Record** record) except -1
     cdef int work(self, Seat seat) except -1
+    cdef int call_framed(self, object prepare, int index) except -1
     cdef object run(self, TaskFields task, Seat seat, Frame* frame)
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error)
 

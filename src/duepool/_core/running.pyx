@@ -12,12 +12,15 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from .core cimport CLAIMED, MONOTONIC, USER, Core, Worker, core_claim, core_now
+from .base cimport EngineBase, generation_now
+from .core cimport CLAIMED, LEAVE, MONOTONIC, USER, Core, Worker, core_claim, core_now, core_spare
 from .ending cimport Ending
 from .monitor cimport CALL_NOBODY, monitor_lock, monitor_signal, monitor_unlock
-from .platform cimport dp_now_ns
-from .task cimport TaskFields
-from .types cimport CHUNK_SIZE, Record, never
+from .platform cimport dp_aligned_free, dp_now_ns
+from .task cimport TaskFields, terminal
+from .types cimport CHUNK_SIZE, Node, Record, never
+
+import logging
 
 from duepool import _refusals
 
@@ -34,6 +37,8 @@ cdef extern from "frames.h":
     void dp_push_frame(Frame* frame) nogil
     void dp_pop_frame(Frame* frame) nogil
 
+cdef object logger = logging.getLogger("duepool")
+
 # A worker lets go of the GIL once when it held it for this long.
 cdef int64_t HOLD_NS = 1000000
 
@@ -44,6 +49,8 @@ def current_task():
     """The task whose body runs on this thread under a compiled engine, or None."""
     if dp_top == NULL or dp_top.task == NULL:
         return None
+    if (<EngineBase>dp_top.engine).core.generation != generation_now():
+        return None  # a fork of the process whose body this is
     return <object>dp_top.task
 
 
@@ -63,8 +70,10 @@ cdef Frame* top_frame() noexcept nogil:
 
 
 cdef Frame* frame_of(object engine) noexcept:
-    """The innermost frame of ``engine`` on this thread, or NULL."""
+    """The innermost frame of ``engine`` on this thread, or NULL; NULL in a fork."""
     cdef Frame* frame = dp_top
+    if (<EngineBase>engine).core.generation != generation_now():
+        return NULL
     while frame != NULL and frame.engine != <PyObject*>engine:
         frame = frame.below
     return frame
@@ -81,6 +90,7 @@ cdef class Seat:
         self.worker.seen_now_ns = -1
         self.worker.backoff_ns = 0
         self.scratch = None
+        self.interrupt = None
         self.released_ns = dp_now_ns()
 
 
@@ -95,6 +105,7 @@ cdef class Running(Ending):
         cdef Worker* worker = &seat.worker
         cdef int64_t now, given = 0
         cdef int answer, call = CALL_NOBODY
+        cdef Node* spare
         if core.clock_kind == USER and until_ns < 0:
             worker.seen_wake = core.monitor.wake_count
             given = self.read_clock(False)
@@ -103,11 +114,15 @@ cdef class Running(Ending):
                 worker.backoff_ns = 0
             elif worker.leads:
                 worker.backoff_ns = min(max(2 * worker.backoff_ns, 1000000), 100000000)
+        if self.copy_context and seat.scratch is None:
+            seat.scratch = PyContext_New()  # here, since nothing may fail after the claim
         monitor_lock(&core.monitor)
         now = core_now(core, given) if until_ns < 0 else until_ns
         answer = core_claim(core, worker, now, now, last_id, record, &call)
+        spare = core_spare(core)
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
+        dp_aligned_free(spare)
         return answer
 
     cdef int work(self, Seat seat) except -1:
@@ -128,6 +143,8 @@ cdef class Running(Ending):
                     return answer
                 task = task_at(record)
                 self.run(task, seat, &frame)
+                if self.core.generation != generation_now():
+                    return LEAVE
                 now = task.record.finished_ns
                 task = None
                 if self.core.clock_kind != MONOTONIC:
@@ -138,6 +155,24 @@ cdef class Running(Ending):
                     seat.released_ns = dp_now_ns()
         finally:
             dp_pop_frame(&frame)
+
+    cdef int call_framed(self, object prepare, int index) except -1:
+        """Call ``prepare()`` as a worker between bodies; what it raises is logged."""
+        cdef Frame frame
+        frame.engine = <PyObject*>self
+        frame.task = NULL
+        frame.worker = index
+        dp_push_frame(&frame)
+        try:
+            prepare()
+        except BaseException as error:
+            try:
+                logger.critical("preparing worker %d failed", index, exc_info=error)
+            except BaseException:
+                pass
+        finally:
+            dp_pop_frame(&frame)
+        return 0
 
     def tick(self):
         """Manual mode: run everything that is due at entry, on this thread; how many ran."""
@@ -170,11 +205,14 @@ cdef class Running(Ending):
             while self.claim(seat, now, last_id, &record) == CLAIMED:
                 task = task_at(record)
                 error = self.run(task, seat, &frame)
+                self.alive()
                 count += 1
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     if task._failure is not None:
                         task._failure.observed = True
                     raise error
+                if seat.interrupt is not None:
+                    raise seat.interrupt
                 task = None
                 if dp_now_ns() - seat.released_ns > HOLD_NS:
                     with nogil:
@@ -184,22 +222,47 @@ cdef class Running(Ending):
             return count
         finally:
             error = None
+            seat.interrupt = None
             dp_pop_frame(&frame)
-            monitor_lock(&core.monitor)
-            core.ticking = False
-            monitor_unlock(&core.monitor)
+            if core.generation == generation_now():
+                monitor_lock(&core.monitor)
+                core.ticking = False
+                monitor_unlock(&core.monitor)
+
+    cdef bint on_worker(self) noexcept:
+        cdef Frame* frame = frame_of(self)
+        return frame != NULL and frame.worker >= 0
 
     cdef object run(self, TaskFields task, Seat seat, Frame* frame):
-        """Run a claimed task's body and complete it; returns the exception of the body, or None."""
+        """Run a claimed task's body and complete it; returns the exception of the body, or None.
+
+        Whatever goes wrong, the task ends. In a process that the body forked nothing goes on: the
+        task is the parent's.
+        """
         cdef PyObject* raised = NULL
-        result = self.call_body(task, seat, frame, &raised)
         error = None
+        result = None
+        seat.interrupt = None
+        try:
+            result = self.call_body(task, seat, frame, &raised)
+        except BaseException as unforeseen:
+            error = unforeseen
         if raised != NULL:
             error = <object>raised
             Py_DECREF_raw(raised)
+        if self.core.generation != generation_now():
+            return None
         # Before the waiters are told: whoever has the result finds the arguments released.
         task.drop_body()
-        self.finish(task, result, error)
+        for _ in range(3):
+            try:
+                seat.interrupt = self.finish(task, result, error)
+                break
+            except BaseException as unforeseen:  # out of memory; everything else is met in there
+                if terminal(task.record.state):
+                    logger.exception("after the end of task %d", task.record.id)
+                    break
+                error = unforeseen if error is None else error
         return error
 
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error):
@@ -211,8 +274,6 @@ cdef class Running(Ending):
         cdef bint fresh = False
         if self.copy_context:
             if context is None:
-                if seat.scratch is None:
-                    seat.scratch = PyContext_New()
                 context = seat.scratch
                 fresh = True
             PyContext_Enter(context)
@@ -221,7 +282,8 @@ cdef class Running(Ending):
             <PyObject*>fn, <PyObject*>args, NULL if kwargs is None else <PyObject*>kwargs, error
         )
         frame.task = NULL
-        dp_clear_async()
+        if frame.worker >= 0:
+            dp_clear_async()
         if self.copy_context:
             PyContext_Exit(context)
             if fresh and len(context):

@@ -19,6 +19,7 @@ cdef class TaskFields:
     cdef object shake             # own section; set once
 
     cdef int drop_body(self) except -1
+    cdef object take_body(self)
     cdef object take_watchers(self)
     cdef object take_requested(self)
 

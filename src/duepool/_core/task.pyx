@@ -109,6 +109,12 @@ cdef class TaskFields:
             return False
         return discard(self.requested, watcher)
 
+    cdef object take_body(self):
+        """The body and its arguments, which the task has no more; by the owner, once."""
+        body = (self.fn, self.args, self.kwargs, self.context)
+        self.drop_body()
+        return body
+
     cdef int drop_body(self) except -1:
         """Release the body and its arguments; by the owner, once."""
         self.fn = None
