@@ -147,8 +147,7 @@ class Handshake:
 
 
 class WaiterList(list[Any]):
-    """The ``_waiters`` of a task. A waiter that is added by one of the engine's own workers gets
-    an event that refuses a wait that could never end."""
+    """The ``_waiters`` of a task. Each waiter gets a ``GuardedEvent`` in place of its own."""
 
     __slots__ = ("_condition", "_engine")
 
@@ -165,54 +164,55 @@ class WaiterList(list[Any]):
     def append(self, waiter: Any) -> None:
         """Add ``waiter``; called with the task's condition held."""
         super().append(waiter)
-        engine = self._engine
         event = getattr(waiter, "event", None)
-        if event is not None and engine.runs_here():
+        if event is not None:
             if not isinstance(event, GuardedEvent):
-                waiter.event = event = GuardedEvent(event, engine)
+                waiter.event = event = GuardedEvent(self._engine, event.is_set())
             event.lists.append(self)
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 class GuardedEvent:
-    """An event whose wait without a time-out counts the worker as blocked.
+    """The event of a waiter: a signal that strikes while it is set harms nobody, and a wait without
+    a time-out on one of the engine's own workers counts as blocked.
 
     ``_counted`` holds one token while the worker is counted; whoever pops it uncounts, so that
     this happens once, whether the setter or the waiter comes first.
     """
 
-    def __init__(self, event: threading.Event, engine: Any) -> None:
-        self._event = event
+    def __init__(self, engine: Any, was_set: bool) -> None:
         self._engine = engine
+        self._flag = was_set
+        self._latch = Latch()
         self._counted: list[None] = []
+        # The tasks' waiter lists that this wait is in.
         self.lists: list[WaiterList] = []
 
     def is_set(self) -> bool:
         """As ``threading.Event.is_set``."""
-        return self._event.is_set()
+        return self._flag
 
     def clear(self) -> None:
         """As ``threading.Event.clear``."""
-        self._event.clear()
+        self._flag = False
 
     def set(self) -> None:
-        """As ``threading.Event.set``; the waiter is uncounted before it is woken."""
+        """As ``threading.Event.set``; the waiter is uncounted before it is woken. To be called
+        again if a signal cuts it short."""
+        self._flag = True
         self._uncount()
-        self._event.set()
-        self._uncount()
+        self._latch.notify()
 
     def wait(self, timeout: float | None = None) -> bool:
         """As ``threading.Event.wait``. Raises ``WouldDeadlock`` where nothing could end it."""
-        if timeout is not None or self._event.is_set():
-            return self._event.wait(timeout)
+        if timeout is not None or self._flag:
+            return self._latch.wait(self.is_set, timeout)
         guards = self._engine.config.crew.guards
         guards[self] = None
         try:
             block_or_raise(self._engine, self._engine.try_block, self._counted)
-            if self._event.is_set():
-                self._uncount()
-            return self._event.wait()
+            return self._latch.wait(self.is_set, None)
         finally:
             self._uncount()
             guards.pop(self, None)
