@@ -256,6 +256,15 @@ def timeout_s(value: object, argument: str = "timeout") -> float | None:
     return max(0.0, float(value))
 
 
+def let_others_run() -> None:
+    """Nothing but a moment of Python code: the interpreter looks here whether another thread has
+    asked for the GIL, and hands it over if so.
+
+    A bare release would do harm: it wakes the waiting thread, which finds the GIL taken again and
+    begins its wait anew, so that it never comes to ask for it.
+    """
+
+
 def check_body(fn: object) -> None:
     """Refuse what can never run as a body: ``TypeError`` for a value that is not callable, and for
     a coroutine function, which no thread can run."""

@@ -23,6 +23,7 @@ from .types cimport CHUNK_SIZE, Node, Record, never
 import logging
 
 from duepool import _refusals
+from duepool._values import let_others_run
 
 cdef extern from "pyslots.h":
     PyObject* dp_list_peek(PyObject* items, Py_ssize_t index) nogil
@@ -39,7 +40,7 @@ cdef extern from "frames.h":
 
 cdef object logger = logging.getLogger("duepool")
 
-# A worker lets go of the GIL once when it held it for this long.
+# A worker gives others a chance to take the GIL once in this time; C bodies never do.
 cdef int64_t HOLD_NS = 1000000
 
 
@@ -150,8 +151,7 @@ cdef class Running(Ending):
                 if self.core.clock_kind != MONOTONIC:
                     now = dp_now_ns()
                 if now - seat.released_ns > HOLD_NS:
-                    with nogil:
-                        pass
+                    let_others_run()
                     seat.released_ns = dp_now_ns()
         finally:
             dp_pop_frame(&frame)
@@ -215,8 +215,7 @@ cdef class Running(Ending):
                     raise seat.interrupt
                 task = None
                 if dp_now_ns() - seat.released_ns > HOLD_NS:
-                    with nogil:
-                        pass
+                    let_others_run()
                     seat.released_ns = dp_now_ns()
                     PyErr_CheckSignals()
             return count

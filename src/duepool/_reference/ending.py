@@ -4,13 +4,20 @@ An ``Ending`` belongs to the thread that ends the task. Each of its steps may be
 the effect of once, so that an exception from a signal handler cannot leave a waiter untold.
 """
 
-from collections.abc import Callable
+from _thread import LockType
 from types import TracebackType
 from typing import Any
 
 from duepool._outcome import Failure, report_callback
 
-from .record import Record, Watcher
+from .record import Handshake, Record, Watcher
+
+_PATIENCE = 100  # how often a step is begun again that an exception cut short
+
+
+def is_a(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """As ``isinstance``, which would ask an exception class that has its own ``__class__``."""
+    return issubclass(type(error), kinds)
 
 
 class Ending:
@@ -22,10 +29,12 @@ class Ending:
         "begun",
         "error",
         "failure",
+        "interrupt",
         "known",
         "over",
         "quiet",
         "shaken",
+        "shaking",
         "traceback",
         "tried",
         "value",
@@ -37,12 +46,14 @@ class Ending:
         self.begun = False  # the transition was decided on
         self.over = False  # the transition is made
         self.asked = False  # not ended but asked to stop
-        self.shaken = False  # the handshake was told
+        self.shaking = False  # the handshake has begun to be told
+        self.shaken = False  # it was told
         self.tried = False  # the clock was asked for the time of the end
         self.quiet = False  # it left a closed engine without work
         self.watchers: list[Watcher] = []
-        self.at = 0  # how many of them were told
-        self.waste: list[Any] = []  # references to drop outside the monitor
+        self.at = 0  # how many of them were called
+        self.interrupt: KeyboardInterrupt | None = None  # the first one met while all were told
+        self.waste: list[Any] = []  # references to drop outside the monitor, when all are told
         self.known = False  # the body has ended: the next three say how
         self.value: Any = None  # what the body returned
         self.error: BaseException | None = None  # what it raised
@@ -58,52 +69,64 @@ class Ending:
             self.waste.append(record.request_watchers)
             record.request_watchers = None
 
+    def shake(self, task: Any, handshake: Handshake) -> None:
+        """Tell the handshake, which is held; begun anew when an exception cuts it short."""
+        for _ in range(_PATIENCE):
+            again = self.shaking
+            self.shaking = True
+            try:
+                handshake.finished(task, again)
+                return
+            except BaseException as error:
+                self._met(handshake, task, error)
+
     def tell(self, task: Any) -> None:
-        """Call the watchers, each once, in order; what one raises is reported and stops nothing.
+        """Release the locks, then call the other watchers, each once, in order; what one raises is
+        reported and stops nothing.
 
         The index moves on before a watcher is called, with nothing between at which CPython looks
-        for signals: a Ctrl-C counts as raised by the watcher that it met.
+        for signals: a Ctrl-C counts as raised by the watcher that it met. A process that a watcher
+        forked tells nobody else.
         """
-        late: BaseException | None = None
-        watcher: Watcher = _nobody
-        while self.at < len(self.watchers):
+        for watcher in self.watchers:
+            if type(watcher) is LockType:
+                _open(watcher)
+        while self.at < len(self.watchers) and not task._engine.handle.forked:
             try:
-                while self.at < len(self.watchers):
-                    watcher = self.watchers[self.at]
+                watcher = self.watchers[self.at]
+                if type(watcher) is LockType:
+                    self.at += 1
+                else:
                     self.at += 1
                     watcher(task)
             except BaseException as error:
-                escaped = _report(watcher, task, error)
-                late = late if escaped is None else escaped
-                del escaped
-        watcher = _nobody
+                self._met(watcher, task, error)
         self.watchers = []
         self.at = 0
-        if late is not None:
+
+    def rethrow(self) -> None:
+        """Raise the first KeyboardInterrupt that was met while all were told."""
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
             try:
-                raise late
+                raise interrupt
             finally:
-                del late
+                del interrupt
+
+    def _met(self, source: object, task: Any, error: BaseException) -> None:
+        """Report what ``source`` raised, or a signal handler meanwhile."""
+        if self.interrupt is None and is_a(error, KeyboardInterrupt):
+            self.interrupt = error  # type: ignore[assignment]
+        try:
+            report_callback(source, task, error)
+        except KeyboardInterrupt as another:
+            self.interrupt = another if self.interrupt is None else self.interrupt
+        except BaseException:  # a logging handler or filter of the user's
+            pass
 
 
-def _nobody(task: Any) -> None:
-    """Stands in for a watcher that must not be kept alive."""
-
-
-def _report(callback: Callable[[Any], object], task: Any, error: BaseException) -> Any:
-    """Report it; returns what escapes the reporting (a Ctrl-C; never an ``Exception``)."""
+def _open(lock: LockType) -> None:
     try:
-        report_callback(callback, task, error)
-    except Exception:
-        return None
-    except BaseException as escaped:
-        return escaped
-    return None
-
-
-def tell_requested(watchers: list[Watcher] | None, task: Any) -> None:
-    """Call the request watchers."""
-    if watchers:
-        round_ = Ending()
-        round_.watchers = watchers
-        round_.tell(task)
+        lock.release()
+    except RuntimeError:  # somebody else released it
+        pass

@@ -1,20 +1,22 @@
 """How tasks end: cancels, requests to stop, and the one terminal transition with all it brings.
 
-Guarantees: a task ends once; watchers are called after that, outside all locks, each once and in
-the order of adding; body and arguments are dropped before; whoever watches by a handshake cannot
-miss the end (see ``_end``).
+Guarantees: a task ends once. After that everybody is told, outside all locks, whatever is raised
+on the way: who watches by a handshake (he cannot miss the end, see ``_end``), who waits on a lock,
+then the callables, each once and in the order of adding. The first KeyboardInterrupt met on the
+way is raised when all is done, but on a worker it is only logged. A cancelled task's body and
+arguments are freed last of all.
 
 Costs: a cancel O(log n); ``cancel_queued`` O(n log n), in holds of O(log n) but for one O(n) copy.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from duepool import _refusals
-from duepool._outcome import report_callback
 from duepool._values import MAX_NS, NS_PER_S, due_overflow
 
-from .ending import Ending, tell_requested
+from .ending import Ending
 from .handle import Handle
 from .monitor import through
 from .reading import Reader
@@ -28,11 +30,23 @@ def seconds_of(ns: int) -> int | float:
     return whole if not rest else ns / NS_PER_S
 
 
+def _raise(cut: BaseException | None) -> None:
+    try:
+        if cut is not None:
+            raise cut
+    finally:
+        del cut
+
+
 class Ends(Steps):
     """The part of an engine that ends tasks. ``handle`` and ``_reader`` are set by the engine."""
 
     handle: Handle
     _reader: Reader
+
+    def on_worker(self) -> bool:
+        """The calling thread is a worker of this engine."""
+        raise NotImplementedError
 
     def cancel(self, task: Any, reason: int = 1) -> bool:
         """Cancel a queued task, ask a running one to stop; True when it is or will end
@@ -49,7 +63,7 @@ class Ends(Steps):
             nonlocal answer
             answer = self.cancel_record(record, ending, now, reason)
 
-        through(self._end, task, ending, step)
+        self._settle(task, ending, step)
         return answer
 
     def cancel_id(self, number: int) -> bool:
@@ -73,20 +87,28 @@ class Ends(Steps):
 
     def cancel_queued(self, later_than: int | None = None, reason: int = 4) -> list[Any]:
         """Cancel every queued task (due later than an instant, if given), each in a hold of its
-        own, in order of ids; returns those, in order of (due, id)."""
+        own, in order of ids; returns those, in order of (due, id). What is raised on the way is
+        raised when all are cancelled: nobody else might ever end them."""
         self.handle.refuse_fork()
         ended = []
+        cut: BaseException | None = None
         for task in self._queued_tasks(later_than):
-            now = self._reader.lenient()
-            if self._drop_queued(task, Ending(), CANCELLED, now, reason, later_than):
-                ended.append(task)
+            try:
+                now = self._reader.lenient()
+                if self._drop_queued(task, Ending(), CANCELLED, now, reason, later_than):
+                    ended.append(task)
+            except BaseException as error:
+                cut = error if cut is None else cut
+        _raise(cut)
         ended.sort(key=lambda task: (task.due_ns, task.id))
         return ended
 
     def request_all(self, reason: int = 4) -> int:
-        """Ask every running body to stop; how many had not been asked."""
+        """Ask every running body to stop; how many had not been asked. What is raised on the way
+        is raised when all are asked."""
         self.handle.refuse_fork()
         asked = 0
+        cut: BaseException | None = None
         with self.monitor.lock():
             tasks = [r.task for r in self.table.records() if r.state == RUNNING]
         for task in tasks:
@@ -96,8 +118,12 @@ class Ends(Steps):
             def step(record: Record = record, ending: Ending = ending) -> None:
                 self.cancel_record(record, ending, 0, reason)
 
-            through(self._end, task, ending, step)
+            try:
+                self._settle(task, ending, step)
+            except BaseException as error:
+                cut = error if cut is None else cut
             asked += ending.asked
+        _raise(cut)
         return asked
 
     def reschedule_ns(self, task: Any, delay_ns: int, shown: Any = None) -> bool:
@@ -144,8 +170,15 @@ class Ends(Steps):
             if ending.begun or later_than is None or record.due_ns > later_than:
                 self.drop_queued(record, ending, state, now, reason)
 
-        through(self._end, task, ending, step)
+        self._settle(task, ending, step)
         return ending.begun
+
+    def _settle(self, task: Any, ending: Ending, step: Callable[[], None]) -> None:
+        """``_end``, whatever is raised in the middle of it; that is raised at the end, but for what
+        a KeyboardInterrupt did on a worker, which is not meant for it."""
+        through(self._end, task, ending, step)
+        if ending.interrupt is not None and not self.on_worker():
+            ending.rethrow()
 
     def _end(self, task: Any, ending: Ending, step: Callable[[], None]) -> None:
         """Make a terminal transition, or a request to stop, and all that follows from it.
@@ -158,31 +191,23 @@ class Ends(Steps):
         self.monitor.refuse_owner()  # before the handshake, whose holder may wait for the monitor
         while not (ending.over and ending.shaken):
             handshake = record.handshake
-            if handshake is not None:
-                handshake.acquire()
-            try:
+            # The lock itself in a ``with`` statement: no signal is served between its taking and
+            # the block, as one could be after a call of ``acquire``.
+            lock = nullcontext() if handshake is None else handshake.acquire.__self__
+            with lock:
                 with self.monitor.lock():
                     if record.handshake is not handshake and not ending.over:
                         continue
                     through(step)
                 if not ending.over:
                     break
-                if not ending.shaken:
-                    ending.shaken = True
-                    if handshake is not None:
-                        try:
-                            handshake.finished(task)
-                        except BaseException as error:
-                            report_callback(handshake, task, error)
-            finally:
-                if handshake is not None:
-                    handshake.release()
-        if ending.over:
-            ending.waste.clear()  # bodies and arguments go before anybody is told
+                if handshake is not None and not ending.shaken:
+                    ending.shake(task, handshake)
+                ending.shaken = True
+        if ending.over or ending.asked:
             ending.tell(task)
+        if ending.over:
             record.task = None
             if ending.quiet:
                 self.handle.notify()
-        elif ending.asked:
-            tell_requested(ending.watchers, task)
-            ending.watchers = []
+            ending.waste.clear()  # a finalizer may wait for anybody who was told

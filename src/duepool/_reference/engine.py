@@ -19,12 +19,13 @@ jumps; where that is wrong, only a Ctrl-C in the middle of a step can be felt.
 The names of the other modules are exported here; ``other_depth`` is set by the face.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from typing import Any
 
 from duepool import _refusals
-from duepool._outcome import Failure, report_callback
+from duepool._outcome import Failure
 from duepool._values import (
     AFTER,
     AT,
@@ -40,12 +41,12 @@ from duepool._values import (
     due_overflow,
 )
 
-from .admission import ADMITTED, CLOSED
+from .admission import ADMITTED, CLOSED, FULL
 from .clock import Cell, monotonic_ns
 from .ending import Ending
 from .ends import seconds_of
 from .frames import current_task, frame_depth, top_mark
-from .handle import Handle
+from .handle import Handle, complain
 from .monitor import through
 from .reading import Reader
 from .record import FAILED, Record
@@ -85,8 +86,7 @@ class Engine(Runs):
         self.broken: BaseException | None = None
         self._reader = Reader(config.clock, self.monitor)
         # Guarded by the monitor:
-        self._spare: list[int] = []  # indexes whose thread could not be started
-        self._next_index = 0
+        self._next_index = 0  # of the next worker that is hired
 
     # -- submission --------------------------------------------------------------------------
 
@@ -130,6 +130,15 @@ class Engine(Runs):
         due = now if kind == NOW else now + value if kind == AFTER else max(now, value)
         wrong = due > MAX_NS or (kind == AT and value < now and self.config.past_due_reject)
         name = None if name is None else str(name)
+        if count > 1 and not wrong:
+            with self.monitor.lock():
+                verdict = self.admission.verdict(count)
+                if verdict != ADMITTED:
+                    self.admission.try_admit(count)  # counts it
+            if verdict == FULL:  # before there is a record for each
+                raise _refusals.full(self.admission.capacity or 0, count)
+            if verdict == CLOSED:
+                self._raise_closed()
         tasks = []
         records = []
         for fn, args, kwargs in calls:
@@ -172,39 +181,39 @@ class Engine(Runs):
     def _hire(self, count: int) -> None:
         """Start one more worker for each of ``count`` submissions while there may be more.
 
-        Raises what the platform raises when a thread cannot start and none is known to live.
+        Raises what the platform raises when a thread cannot start and none lives.
         """
+        handle = self.handle
         for _ in range(count):
-            if len(self._workers) >= self.max_workers:
+            if handle.hired >= self.max_workers:
                 return
             index = -1
             try:
                 with self.monitor.lock():
-                    if self.admission.closed or len(self._workers) >= self.max_workers:
+                    if self.admission.closed or handle.hired >= self.max_workers:
                         return
-                    index = self._spare[-1] if self._spare else self._next_index
-                    self._workers[index] = False
-                    if self._spare:
-                        self._spare.pop()
-                    else:
-                        self._next_index += 1
-                interrupted = self.config.crew.hire(self.handle, index)
+                    index = self._next_index
+                    self._next_index += 1
+                    handle.hired += 1
+                    handle.live += 1
+                interrupted = self.config.crew.hire(handle, index)
             except BaseException as error:
-                if index < 0:
+                if index < 0 or not self.unhire() or not isinstance(error, Exception):
                     raise
-                with self.monitor.lock():
-                    self._workers.pop(index, None)
-                    alone = not any(self._workers.values())
-                    self._spare.append(index)
-                self.handle.notify()
-                if alone or not isinstance(error, Exception):
-                    raise
+                complain(error, "no further worker could be started", level=logging.WARNING)
                 return
-            with self.monitor.lock():
-                if index in self._workers:
-                    self._workers[index] = True
             if interrupted is not None:
                 raise interrupted
+
+    def unhire(self) -> int:
+        """A worker that was counted will never come; how many live."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            self.handle.hired -= 1
+            self.handle.live -= 1
+            live = self.handle.live
+        self.handle.notify()
+        return live
 
     # -- the clock and what is known -----------------------------------------------------------
 
@@ -277,7 +286,7 @@ class Engine(Runs):
                 max_queued=table.max_queued,
                 wakeups=self.monitor.wakeups,
                 clock_errors=self._reader.errors,
-                live_workers=len(self._workers),
+                live_workers=self.handle.live,
                 inside_waiting=self.inside + self.blocked,
                 closed=self.admission.closed,
                 lateness_total_ns=table.lateness_total_ns,
@@ -301,7 +310,7 @@ class Engine(Runs):
         with self.monitor.lock():
             through(self.shut, mode, now)
             limit = self.limit_ns
-        self.handle.notify()
+        through(self.handle.notify)
         return limit
 
     def fail(self, exc: BaseException) -> None:
@@ -312,11 +321,13 @@ class Engine(Runs):
                 self.broken = exc
         self.close(CANCEL_ALL)
         for task in self._queued_tasks(None):
-            error = _refusals.broken(exc)
             ending = Ending()
             # Seen already: the face has logged the initializer's exception.
-            ending.failure = Failure(error, None, f"task {task._record.id}", observed=True)
-            self._drop_queued(task, ending, FAILED, self._reader.lenient(), 0)
+            ending.failure = Failure.of(_refusals.broken(exc), None, f"task {task.id}", True)
+            try:
+                self._drop_queued(task, ending, FAILED, self._reader.lenient(on_worker=True), 0)
+            except BaseException as error:
+                complain(error, "failing task %d", task.id)
         self.handle.notify()
 
     def drop(self) -> None:
@@ -329,19 +340,26 @@ class Engine(Runs):
             return
         try:
             if not self.monitor.owned():
-                self._close_dropped()
-            elif self._workers:
+                through(self._close_dropped)
+            elif self.handle.live:
                 self.handle.keep(self)  # until a worker has looked at it
                 self._drop_wanted = True
                 self.monitor.kick()
-        except Exception as error:
-            report_callback(self.drop, self.config.label, error)
+        except BaseException as error:
+            complain(error, "dropping %s", self.config.label)
+        finally:
+            self.handle.settled = True
+
+    def __del__(self) -> None:
+        # The collector may come here before the face's finalizer, or there may be no face.
+        if getattr(self, "_reader", None) is not None:
+            self.drop()
 
     def _close_dropped(self) -> None:
         kept = None
         with self.monitor.lock():
             through(self.shut, RUN_ALL, 0)
-            if self._workers and not self.idle():
+            if self.handle.live and not self.idle():
                 self.handle.keep(self)
             else:
                 kept, self.handle.kept = self.handle.kept, None
@@ -353,18 +371,22 @@ class Engine(Runs):
         """Closed, every task ended, no worker left but those that wait inside a shutdown."""
         self.handle.refuse_fork()
         with self.monitor.lock():
-            return self.admission.closed and self.idle() and len(self._workers) <= self.inside
+            return self.admission.closed and self.idle() and self.handle.live <= self.inside
 
-    def enter_inside(self) -> None:
-        """An own worker begins to wait inside a shutdown."""
+    def enter_inside(self, forever: bool) -> None:
+        """An own worker begins to wait inside a shutdown; ``forever``: without a time-out."""
+        self.handle.refuse_fork()
         with self.monitor.lock():
             self.inside += 1
+            self.inside_forever += forever
         self.handle.notify()
 
-    def leave_inside(self) -> None:
+    def leave_inside(self, forever: bool) -> None:
         """It has done so."""
-        with self.monitor.lock():
-            self.inside -= 1
+        if not self.handle.forked:
+            with self.monitor.lock():
+                self.inside -= 1
+                self.inside_forever -= forever
 
     def _mark(self) -> int:
         return 0 if other_depth is None else other_depth()

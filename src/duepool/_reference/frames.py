@@ -34,9 +34,12 @@ def stack() -> list[Frame]:
 
 
 def current_task() -> Any:
-    """The task whose body the calling thread runs, None outside a body."""
+    """The task whose body the calling thread runs, None outside a body, and in a process that the
+    body forked."""
     frames = _local.frames
-    return frames[-1].task if frames else None
+    if not frames or frames[-1].engine.handle.forked:
+        return None
+    return frames[-1].task
 
 
 def frame_depth() -> int:

@@ -34,6 +34,10 @@ NEVER = 2**63  # after every due time
 T = TypeVar("T")
 
 
+# A step under the lock, and all that is told after it, fits in so many Python calls.
+ROOM = 24
+
+
 class _Owned(Protocol):
     """What ``threading.RLock`` has beside acquire and release; its own Condition relies on it."""
 
@@ -62,6 +66,13 @@ def through(step: Callable[..., T], *args: Any) -> T:
         return result
     finally:
         del cut  # its traceback holds this frame
+
+
+def room(calls: int) -> None:
+    """``RecursionError`` here, where nothing is changed yet, if ``calls`` nested calls more would
+    meet the recursion limit."""
+    if calls:
+        room(calls - 1)
 
 
 class Spot:
@@ -106,9 +117,11 @@ class Monitor:
         """The lock, for a ``with`` statement. It is a C object: on CPython 3.11 to 3.13 no signal
         handler runs between its taking and the block, nor between the block and its release.
 
-        Raises ``RuntimeError`` when the calling thread holds it.
+        Raises ``RuntimeError`` when the calling thread holds it, and ``RecursionError`` when a step
+        under it could meet the recursion limit half way.
         """
         self.refuse_owner()
+        room(ROOM)
         return self._lock
 
     def refuse_owner(self) -> None:

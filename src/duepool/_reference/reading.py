@@ -64,7 +64,10 @@ class Reader:
         self._count()
         if not self._logged:
             self._logged = True
-            report_clock(self.clock, failure)
+            try:
+                report_clock(self.clock, failure)
+            except Exception:  # a logging handler or filter of the user's
+                pass
         del failure
         return self._last.load()
 

@@ -5,6 +5,7 @@ Every field is guarded by the monitor of the engine, with these exceptions: ``id
 stored after everything that belongs to it); ``payload`` belongs to the one who claimed the task.
 """
 
+from _thread import LockType
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -15,20 +16,22 @@ STATE_NAMES = ("QUEUED", "RUNNING", "CANCEL_REQUESTED", "SUCCEEDED", "FAILED", "
 
 NOT_STARTED = -2  # worker: not claimed yet; -1 is the caller of tick(), 0 and up a worker
 
-Watcher: TypeAlias = Callable[[Any], object]
+# Called with the task; a lock is released instead, before any callable is called.
+Watcher: TypeAlias = Callable[[Any], object] | LockType
 
 
 class Handshake(Protocol):
-    """What a face puts around the terminal transition of a task that others wait on."""
+    """What a face puts around the terminal transition of a task that others wait on.
 
-    def acquire(self) -> object:
-        """Take the lock of the handshake; it is taken before the monitor."""
+    ``acquire`` and ``release`` are the methods of a lock object, taken before the monitor.
+    """
 
-    def release(self) -> object:
-        """Let it go."""
+    acquire: Any
+    release: Any
 
-    def finished(self, task: Any) -> object:
-        """Called while it is held, after the terminal transition."""
+    def finished(self, task: Any, again: bool = False) -> object:
+        """Called while the lock is held, after the terminal transition; ``again``: an earlier call
+        was cut short."""
 
 
 class Record:

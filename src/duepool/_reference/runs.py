@@ -9,11 +9,12 @@ Guarantees:
 - Between two bodies nothing of the last one is referenced from here: no body, argument, result,
   exception, traceback or context.
 - A parked worker holds its spot and the handle, not the engine.
+- In a process that a body has forked nothing goes on: no lock is taken, nothing claimed or told.
 """
 
 import sys
+from collections.abc import Callable
 from contextvars import Context
-from typing import Any
 
 from duepool import _refusals
 from duepool._outcome import Failure
@@ -22,11 +23,11 @@ from duepool.errors import CancelRequested
 
 from . import frames
 from .clock import monotonic_ns
-from .ending import Ending
+from .ending import Ending, is_a
 from .ends import Ends
 from .frames import Frame
-from .handle import longest_wait_s
-from .monitor import NEVER, Spot, through
+from .handle import complain, longest_wait_s
+from .monitor import NEVER, ROOM, Spot, room, through
 from .record import Record
 from .steps import Claim
 
@@ -43,7 +44,6 @@ class Runs(Ends):
 
     def __init__(self, capacity: int | None, history: int) -> None:
         super().__init__(capacity, history)
-        self._workers: dict[int, bool] = {}  # index -> its thread is known to have started
         self._ticker: Frame | None = None  # the frame of the tick() going on
         self._drop_wanted = False  # the face died under the monitor, see Engine.drop
 
@@ -55,13 +55,18 @@ class Runs(Ends):
         """The depth of the other engine kind's stack on this thread."""
         raise NotImplementedError
 
-    def arrive(self, index: int) -> bool:
-        """A worker thread has started; False when it is one too many."""
-        with self.monitor.lock():
-            if index not in self._workers and len(self._workers) >= self.max_workers:
-                return False
-            self._workers[index] = True
-            return True
+    def prepare(self, index: int, prepare: Callable[[], object]) -> None:
+        """Call ``prepare()``, the initializer, on a worker that has not begun yet; whatever it
+        raises stops nothing."""
+        stack = frames.stack()
+        depth = len(stack)
+        try:
+            stack.append(Frame(self, index, self._mark()))
+            prepare()
+        except BaseException as error:
+            complain(error, "preparing worker %d failed", index)
+        finally:
+            del stack[depth:]
 
     def serve(self, index: int, spot: Spot) -> float | None:
         """Run what is due until nothing is, then register ``spot`` as parked.
@@ -85,7 +90,7 @@ class Runs(Ends):
                         through(self.claim, claim, now, index, MAX_NS)
                         if claim.record is None:
                             if self.admission.closed and not self.heap:
-                                kept = self._leave(index)
+                                kept = self.handle.strike_off()
                                 return None
                             if wakes == self.monitor.wakes and not self._drop_wanted:
                                 due = self.head_due_ns()
@@ -103,15 +108,6 @@ class Runs(Ends):
         finally:
             del stack[depth:]
             del kept  # outside the monitor
-
-    def _leave(self, index: int) -> Any:
-        """Strike a worker off; returns what the handle has kept, once nobody is left. Call with
-        the monitor held."""
-        self._workers.pop(index, None)
-        if self._workers:
-            return None
-        kept, self.handle.kept = self.handle.kept, None
-        return kept
 
     def _wait_s(self, spot: Spot, now_ns: int, due_ns: int) -> float:
         """How long a leader waits. The clocks it may read here are not the user's."""
@@ -138,6 +134,7 @@ class Runs(Ends):
         self.handle.refuse_fork()
         if self.max_workers:
             raise _refusals.tick_with_workers(self.max_workers)
+        room(2 * ROOM)  # for the end of a task, after its claim
         stack = frames.stack()
         depth = len(stack)
         frame = Frame(self, -1, self._mark())
@@ -163,7 +160,7 @@ class Runs(Ends):
                     raise
                 self.handle.refuse_fork()
                 ran += 1
-                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                if error is not None and is_a(error, KeyboardInterrupt, SystemExit):
                     if claim.record.failure is not None:
                         claim.record.failure.observed = True  # the caller of tick() sees it
                     try:
@@ -171,6 +168,7 @@ class Runs(Ends):
                     finally:
                         del error
                 del error
+                claim.ending.rethrow()
         finally:
             del stack[depth:]
             if self._ticker is frame:
@@ -236,27 +234,30 @@ class Runs(Ends):
         record.payload = None
         if error is not None and ending.failure is None:
             ending.value = None
-            ending.failure = Failure(
-                error, ending.traceback, label=f"task {record.id}", observed=False
-            )
+            # Observed until the task is seen to have FAILED.
+            ending.failure = Failure.of(error, ending.traceback, f"task {record.id}", True)
         # A clock that raises KeyboardInterrupt each time may stop tick(), but not a task's end.
         forgiving = frame.worker >= 0 or ending.tried
         ending.tried = True
         now = self._reader.lenient(on_worker=forgiving)
         frame.task = None
-        answered = isinstance(error, CancelRequested)
+        answered = error is not None and is_a(error, CancelRequested)
         self._end(task, ending, lambda: self.end_run(record, ending, now, answered))
         ending.value = ending.failure = ending.traceback = None
         return error
 
     def runs_here(self) -> bool:
         """The calling thread is a worker of this engine or inside its ``tick()``."""
-        return any(frame.engine is self for frame in frames.stack())
+        return not self.handle.forked and any(frame.engine is self for frame in frames.stack())
+
+    def on_worker(self) -> bool:
+        """The calling thread is a worker of this engine."""
+        return any(frame.engine is self and frame.worker >= 0 for frame in frames.stack())
 
     def last_awake(self) -> bool:
-        """All live workers but one wait, for tasks of this engine or inside a shutdown: that one
-        must not. Call with the monitor held."""
-        return self.blocked + self.inside + 1 >= len(self._workers)
+        """All live workers but one wait without limit, for tasks of this engine or inside a
+        shutdown: that one must not. Call with the monitor held."""
+        return self.blocked + self.inside_forever + 1 >= self.handle.live
 
     def try_block(self) -> int:
         """The calling thread is about to wait without limit for several tasks: FREE, COUNTED or

@@ -43,6 +43,7 @@ class Steps:
         self.limit_ns = MAX_NS  # tasks due later than this are not claimed any more
         self.blocked = 0  # own workers that wait without limit for tasks of this engine
         self.inside = 0  # own workers that wait inside a shutdown
+        self.inside_forever = 0  # those of them that wait without a time-out
 
     def idle(self) -> bool:
         """Nothing is queued and nothing runs."""
@@ -135,6 +136,7 @@ class Steps:
                 record.value = ending.value
                 self.table.end(record, SUCCEEDED, now_ns)
             else:
+                ending.failure.observed = False  # nobody has seen it yet
                 record.failure = ending.failure
                 self.table.end(record, FAILED, now_ns)
         elif state == CANCEL_REQUESTED:

@@ -113,7 +113,8 @@ class TaskBase:
             return record.handshake
 
     def _watch(self, watcher: Watcher) -> bool:
-        """Have ``watcher(task)`` called after the end; False when the task has ended."""
+        """Have ``watcher(task)`` called (a lock: released) after the end; False when the task has
+        ended."""
         record = self._record
         if record.state >= SUCCEEDED:
             return False
@@ -131,8 +132,8 @@ class TaskBase:
         return self._take_back("watchers", watcher)
 
     def _watch_request(self, watcher: Watcher) -> bool:
-        """Have ``watcher(task)`` called when the running body is asked to stop; False when it has
-        been asked or the task has ended. Dropped at the end of the run."""
+        """Have ``watcher(task)`` called (a lock: released) when the running body is asked to stop;
+        False when it has been asked or the task has ended. Dropped at the end of the run."""
         record = self._record
         if record.state > RUNNING:
             return False
