@@ -29,6 +29,7 @@ from duepool import _refusals
 from duepool._values import check_body, due_overflow, read_calls
 
 cdef extern from "pyslots.h":
+    bint dp_no_context()
     void dp_list_publish(PyObject* items, Py_ssize_t index, PyObject* item) nogil
     PyObject* dp_list_peek(PyObject* items, Py_ssize_t index) nogil
     int dp_plain_function(PyObject* fn)
@@ -53,7 +54,7 @@ cdef class Intake(Lookup):
         task.args = args
         task.kwargs = kwargs
         task.name = name
-        if self.copy_context:
+        if self.copy_context and not dp_no_context():
             context = PyContext_CopyCurrent()
             if len(context):
                 task.context = context

@@ -50,6 +50,9 @@ static inline void dp_clear_async(void) {
     if (state->async_exc != NULL) PyThreadState_SetAsyncExc(state->thread_id, NULL);
 }
 
+/* True when this thread has never used a context variable: there is nothing to copy. */
+static inline int dp_no_context(void) { return PyThreadState_Get()->context == NULL; }
+
 /* Call a body. NULL: it raised, and *error holds the exception (a new reference). */
 static inline PyObject *dp_call(PyObject *fn, PyObject *args, PyObject *kwargs, PyObject **error) {
     PyObject *result = PyObject_Call(fn, args, kwargs);

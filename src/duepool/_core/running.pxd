@@ -20,6 +20,8 @@ cdef class Seat:
     # What one worker, or one tick(), needs between bodies; nobody else touches it.
     cdef Worker worker
     cdef object scratch           # an empty context for bodies that stored none
+    cdef object result            # of the body that has just ended, None if it raised
+    cdef object error             # its exception, or None
     cdef object interrupt         # a KeyboardInterrupt met while the last end was told
     cdef int64_t released_ns      # real time of the last moment without the GIL
 
@@ -27,8 +29,11 @@ cdef class Seat:
 cdef class Running(Ending):
     cdef int claim(self, Seat seat, int64_t until_ns, int64_t last_id, Record** record) except -1
     cdef int work(self, Seat seat) except -1
+    cdef int serve(
+        self, TaskFields task, Seat seat, Frame* frame, Record** following) except -1
+    cdef bint perform(self, TaskFields task, Seat seat, Frame* frame) except -1
+    cdef int settle(self, TaskFields task, Seat seat) except -1
     cdef int call_framed(self, object prepare, int index) except -1
-    cdef object run(self, TaskFields task, Seat seat, Frame* frame)
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error)
 
 

@@ -13,12 +13,23 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from .base cimport EngineBase, generation_now
-from .core cimport CLAIMED, LEAVE, MONOTONIC, USER, Core, Worker, core_claim, core_now, core_spare
-from .ending cimport Ending
+from .core cimport (
+    CLAIMED,
+    LEAVE,
+    MONOTONIC,
+    NOTHING,
+    USER,
+    Core,
+    Worker,
+    core_claim,
+    core_now,
+    core_spare,
+)
+from .ending cimport Ending, Loose
 from .monitor cimport CALL_NOBODY, monitor_lock, monitor_signal, monitor_unlock
 from .platform cimport dp_aligned_free, dp_now_ns
 from .task cimport TaskFields, terminal
-from .types cimport CHUNK_SIZE, Node, Record, never
+from .types cimport CHUNK_SIZE, RUNNING, SHARED, SUCCEEDED, Node, Record, never
 
 import logging
 
@@ -92,6 +103,8 @@ cdef class Seat:
         self.worker.backoff_ns = 0
         self.scratch = None
         self.interrupt = None
+        self.result = None
+        self.error = None
         self.released_ns = dp_now_ns()
 
 
@@ -138,12 +151,10 @@ cdef class Running(Ending):
         frame.worker = seat.worker.index
         dp_push_frame(&frame)
         try:
-            while True:
-                answer = self.claim(seat, -1, never(), &record)
-                if answer != CLAIMED:
-                    return answer
+            answer = self.claim(seat, -1, never(), &record)
+            while answer == CLAIMED:
                 task = task_at(record)
-                self.run(task, seat, &frame)
+                answer = self.serve(task, seat, &frame, &record)
                 if self.core.generation != generation_now():
                     return LEAVE
                 now = task.record.finished_ns
@@ -153,8 +164,50 @@ cdef class Running(Ending):
                 if now - seat.released_ns > HOLD_NS:
                     let_others_run()
                     seat.released_ns = dp_now_ns()
+            return answer
         finally:
             dp_pop_frame(&frame)
+
+    cdef int serve(
+        self, TaskFields task, Seat seat, Frame* frame, Record** following
+    ) except -1:
+        """Run a claimed task and claim the next.
+
+        Nothing of a run may reach into the next: whatever could run code when it is told or dropped
+        comes before the next claim. Where there is nothing of the kind (no watcher, a result of
+        None, no exception) the end and the next claim share one hold of the monitor.
+        """
+        cdef Core* core = self.core
+        cdef Loose loose
+        cdef int64_t now
+        cdef int answer = NOTHING, call = CALL_NOBODY
+        cdef bint done = False
+        cdef Node* spare = NULL
+        if not self.perform(task, seat, frame):
+            return LEAVE
+        if (
+            seat.result is None and seat.error is None
+            and task.watchers is None and task.requested is None
+            and not task.record.flags & SHARED and core.clock_kind != USER
+            and not (self.copy_context and seat.scratch is None)
+        ):
+            monitor_lock(&core.monitor)
+            if task.record.state == RUNNING and not task.record.flags & SHARED:
+                now = core_now(core, 0)
+                self.end_locked(task, SUCCEEDED, now, &loose)
+                answer = core_claim(core, &seat.worker, now, now, never(), following, &call)
+                spare = core_spare(core)
+                done = True
+            monitor_unlock(&core.monitor)
+            if done:
+                monitor_signal(&core.monitor, call)
+                dp_aligned_free(spare)
+                self.tidy(task, &loose, None)
+                return answer
+        self.settle(task, seat)
+        seat.result = None
+        seat.error = None
+        return self.claim(seat, -1, never(), following)
 
     cdef int call_framed(self, object prepare, int index) except -1:
         """Call ``prepare()`` as a worker between bodies; what it raises is logged."""
@@ -204,8 +257,12 @@ cdef class Running(Ending):
         try:
             while self.claim(seat, now, last_id, &record) == CLAIMED:
                 task = task_at(record)
-                error = self.run(task, seat, &frame)
-                self.alive()
+                if not self.perform(task, seat, &frame):
+                    self.alive()  # says that this is a fork
+                self.settle(task, seat)
+                error = seat.error
+                seat.error = None
+                seat.result = None
                 count += 1
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     if task._failure is not None:
@@ -222,6 +279,7 @@ cdef class Running(Ending):
         finally:
             error = None
             seat.interrupt = None
+            seat.error = None
             dp_pop_frame(&frame)
             if core.generation == generation_now():
                 monitor_lock(&core.monitor)
@@ -232,37 +290,40 @@ cdef class Running(Ending):
         cdef Frame* frame = frame_of(self)
         return frame != NULL and frame.worker >= 0
 
-    cdef object run(self, TaskFields task, Seat seat, Frame* frame):
-        """Run a claimed task's body and complete it; returns the exception of the body, or None.
-
-        Whatever goes wrong, the task ends. In a process that the body forked nothing goes on: the
-        task is the parent's.
-        """
+    cdef bint perform(self, TaskFields task, Seat seat, Frame* frame) except -1:
+        """Run a claimed task's body and release it and its arguments; what came of it is on the
+        seat. False in a process that the body forked: there the task is the parent's."""
         cdef PyObject* raised = NULL
-        error = None
-        result = None
         seat.interrupt = None
+        seat.error = None
+        seat.result = None
         try:
-            result = self.call_body(task, seat, frame, &raised)
+            seat.result = self.call_body(task, seat, frame, &raised)
         except BaseException as unforeseen:
-            error = unforeseen
+            seat.error = unforeseen
         if raised != NULL:
-            error = <object>raised
+            seat.error = <object>raised
             Py_DECREF_raw(raised)
         if self.core.generation != generation_now():
-            return None
+            return False
         # Before the waiters are told: whoever has the result finds the arguments released.
         task.drop_body()
-        for _ in range(3):
+        return True
+
+    cdef int settle(self, TaskFields task, Seat seat) except -1:
+        """End a task whose body has ended, whatever goes wrong."""
+        cdef int attempt
+        error = seat.error
+        for attempt in range(3):
             try:
-                seat.interrupt = self.finish(task, result, error)
-                break
+                seat.interrupt = self.finish(task, seat.result, error)
+                return 0
             except BaseException as unforeseen:  # out of memory; everything else is met in there
                 if terminal(task.record.state):
                     logger.exception("after the end of task %d", task.record.id)
-                    break
+                    return 0
                 error = unforeseen if error is None else error
-        return error
+        return 0
 
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error):
         cdef PyObject* result
