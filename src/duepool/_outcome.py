@@ -57,13 +57,19 @@ class Failure:
 
 
 def report_callback(callback: object, task: object, error: BaseException) -> None:
-    """Log an exception of a done-callback or a watcher; it stops nothing else."""
-    logger.error(
-        "a callback of %r raised: %r",
-        task,
-        callback,
-        exc_info=(type(error), error, error.__traceback__),
-    )
+    """Log an exception of a done-callback or a watcher; it stops nothing else, and neither does a
+    logging handler that fails: nobody is left to be told."""
+    try:
+        logger.error(
+            "a callback of %r raised: %r",
+            task,
+            callback,
+            exc_info=(type(error), error, error.__traceback__),
+        )
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        pass
 
 
 def report_clock(clock: object, error: BaseException) -> None:

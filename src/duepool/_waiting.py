@@ -116,13 +116,12 @@ class Handshake:
                     self._insist(waiter, task)
                 else:
                     self._tell(waiter, task)
-            except KeyboardInterrupt as error:
-                # Where it struck nobody knows. A waiter that wakes too early looks again or returns
-                # with what it has; one that never wakes would wait for ever.
+            except BaseException as error:
+                # A signal's, or the recursion limit's: a waiter does not raise. Where it struck
+                # nobody knows. A waiter that wakes too early looks again or returns with what it
+                # has; one that never wakes would wait for ever.
                 interrupt = error
                 self._insist(waiter, task)
-            except BaseException as error:
-                report_callback(waiter, task, error)
         self.condition.notify_all()
         if interrupt is not None:
             raise interrupt
@@ -142,7 +141,7 @@ class Handshake:
                     self._tell(waiter, task)
                 waiter.event.set()
                 return
-            except KeyboardInterrupt:
+            except BaseException:
                 continue
 
 

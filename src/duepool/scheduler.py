@@ -361,10 +361,12 @@ class Scheduler(ThreadPoolExecutor):
         core = self._engine
         if self._before_close is None and not core.handle.forked:
             self._before_close = core.counts()
+        # The limit in force, not the mode asked for: what an earlier call was kept from cancelling
+        # is cancelled now, since it will never be claimed.
         limit = core.close(mode)
-        if mode == RUN_ALL:
+        if limit == MAX_NS:
             return []
-        return cast("list[Task]", core.cancel_queued(None if mode == CANCEL_ALL else limit))
+        return cast("list[Task]", core.cancel_queued(None if limit < 0 else limit))
 
     def _await_end(self, limit_s: float | None) -> bool:
         core = self._engine

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import duepool
-from duepool import BrokenScheduler, ManualClock, TaskState
+from duepool import BrokenScheduler, TaskState
 
 from .support import SOON, child, posix_signals
 
@@ -310,45 +310,17 @@ def test_an_initializer_that_fails_loses_no_waiter_of_a_shared_task(make, new_ga
             assert task.state == TaskState.FAILED
 
 
-@posix_signals
-def test_wait_and_signals_on_the_main_thread(engine):
-    out = child(
-        engine,
-        """
-        scheduler = Scheduler(2, history=0)
-        campaign = Campaign(longest_s=200e-6)
-        while campaign.goes_on():
-            tasks = [scheduler.submit_after(random.choice((0, 1e-4)), int) for _ in range(4)]
-            campaign.round(lambda: cf.wait(tasks))
-            campaign.round(lambda: [task.result() for task in tasks])
-            campaign.round(lambda: list(cf.as_completed(tasks)))
-            done, rest = cf.wait(tasks, timeout=SOON)
-            assert not rest, (campaign.rounds, tasks)
-            assert [task.result(SOON) for task in tasks] == [0] * 4
-        assert campaign.hits, campaign.rounds
-        assert scheduler._engine.counts().inside_waiting == 0
-        assert scheduler.shutdown(timeout=SOON).complete
-        """,
-    )
-    assert out == ""
-
-
-def test_a_manual_clock_s_worker_is_told_too():
-    # The watchers of a task are locks and callables side by side: each is met once.
-    clock = ManualClock()
-    for name in ("cython", "python"):
-        scheduler = duepool.Scheduler(0, clock=clock, engine=name)
-        task = scheduler.submit(int)
-        lock = threading.Lock()
-        lock.acquire()
-        calls = []
-        assert task._watch(calls.append)
-        assert task._watch(lock)
-        gone = threading.Lock()
-        assert task._watch(gone)
-        assert task._unwatch(gone)
-        assert not task._unwatch(gone)
-        assert task.cancel()
-        assert lock.acquire(blocking=False)
-        assert calls == [task]
-        assert not task._watch(lock)
+def test_locks_and_callables_may_watch_side_by_side(make, clock):
+    scheduler = make(0, clock=clock)
+    task = scheduler.submit(int)
+    lock, open_lock, gone = threading.Lock(), threading.Lock(), threading.Lock()
+    lock.acquire()
+    calls = []
+    for watcher in (calls.append, lock, open_lock, gone):
+        assert task._watch(watcher)
+    assert task._unwatch(gone)
+    assert not task._unwatch(gone)
+    assert task.cancel()
+    assert lock.acquire(blocking=False)
+    assert calls == [task]
+    assert not task._watch(lock)

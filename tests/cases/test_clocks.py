@@ -5,10 +5,9 @@ import random
 import time
 
 import pytest
+from contract.support import QUEUED, SUCCEEDED, Aside, nothing, wait_until
 
 import duepool
-
-from contract.support import QUEUED, SUCCEEDED, Aside, nothing, wait_until
 
 
 class Frozen:

@@ -1,21 +1,22 @@
 """C01-C04: order, equal due times, and the domain of delays."""
 
-# To the colleague who had a file of this name here at 02:30: mine was written over it by accident,
-# before I saw that you were at work. Write yours again over this one, or take what you like of it.
-
 import math
 import random
 import sys
+import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from unittest import mock
 
 import pytest
+from contract.support import CANCELLED, FAILED, QUEUED, SOON, SUCCEEDED, nothing, picture, room
 
 from duepool import ManualClock, QueueFull
 
-from contract.support import CANCELLED, FAILED, QUEUED, SOON, SUCCEEDED, nothing
+from . import size
 
-EQUAL_TASKS = 10_000
+EQUAL_TASKS = size(2_000, 10_000)
 MAX_NS = 2**63 - 1
 
 
@@ -180,6 +181,7 @@ def test_c02_among_a_thousand_equals_exactly_the_cancelled_are_gone(make, clock)
     assert starts == [n for n in range(1000) if n not in gone]
 
 
+NO_SECONDS = [None, True, False, "1", b"1", 1j, Decimal("nan"), Decimal(1), Fraction(1), [1]]
 BAD_DELAYS = [
     *(math.nan, -math.nan, math.inf, -math.inf, NotANumber(), NotANumber(-math.inf)),
     *(-1, -(10**40), -0.5, -1e-9, -1e-12, -5e-324, NotANumber(-1.0)),
@@ -198,7 +200,7 @@ TAKERS = {
 @pytest.mark.parametrize("way", TAKERS)
 def test_c03_a_bad_delay_is_refused_and_the_heap_stays_in_order(make, clock, way):
     """Without the periods of recurring jobs."""
-    scheduler, starts, luck = make(0, clock=clock), [], random.Random(3)
+    scheduler, starts, luck = make(0, clock=clock, capacity=300), [], random.Random(3)
 
     def add(count):
         for _ in range(count):
@@ -207,17 +209,21 @@ def test_c03_a_bad_delay_is_refused_and_the_heap_stays_in_order(make, clock, way
 
     add(100)
     victim = scheduler.get(50)
-    before = scheduler.stats(), [(t.id, t.due_ns) for t in scheduler.tasks()]
+    before = picture(scheduler)
+    began = time.monotonic()
     for delay in BAD_DELAYS:
         with pytest.raises(ValueError, match=r"delay|seconds"):
             TAKERS[way](scheduler, victim, delay)
-    assert (scheduler.stats(), [(t.id, t.due_ns) for t in scheduler.tasks()]) == before
+    for delay in NO_SECONDS:
+        with pytest.raises(TypeError, match=r"delay|seconds"):
+            TAKERS[way](scheduler, victim, delay)
+    assert time.monotonic() - began < 1
+    assert picture(scheduler) == before
     add(100)
-    for _ in range(9):
-        scheduler.tick()
-        clock.advance(1)
-    assert len(starts) == 200
-    assert starts == sorted(starts)
+    room(scheduler, 300)
+    clock.advance(9)
+    assert scheduler.tick() == 200
+    assert starts == sorted(starts) and len(starts) == 200
 
 
 @pytest.mark.parametrize("delay", [0, 0.0, -0.0, 1e-12, 4.9e-10, 5e-324, timedelta(0)])
@@ -230,12 +236,14 @@ def test_c03_a_delay_that_is_zero_is_due_now_and_makes_no_endless_loop(make, clo
 
     scheduler.submit_after(delay, again)
     for ran in range(1, 4):
-        assert scheduler.tick() == 1
+        assert scheduler.tick() == 1  # what a body submits waits for the next tick
         assert starts == [0] * ran
     assert scheduler.next_due_ns == 0
 
 
-OVERFLOWS = [100e-9, 1.1e-8, 1, 9223372037, sys.maxsize, 1e300, timedelta.max]
+# 2**64 ns and a little: a sum that wraps twice is small and positive again.
+TWICE_ROUND = [18446744074, 18446744073.709553, 2**64, 10**30]
+OVERFLOWS = [100e-9, 1.1e-8, 1, 9223372037, sys.maxsize, 1e300, timedelta.max, *TWICE_ROUND]
 
 
 def _check_overflow(scheduler, victim, delays):
@@ -276,9 +284,33 @@ def test_c04_now_plus_delay_past_the_end_of_time_is_refused(make, workers):
 def test_c04_a_delay_past_the_end_of_time_is_refused_at_zero(make, clock, workers):
     scheduler = make(workers, clock=clock, capacity=2)
     victim = scheduler.submit_at_ns(MAX_NS, nothing)
-    _check_overflow(scheduler, victim, [9223372037, sys.maxsize, 2**64, 1e300, timedelta.max])
+    _check_overflow(scheduler, victim, OVERFLOWS[3:])
     clock.advance(1)
     if not workers:
         assert scheduler.tick() == 0
     stats = scheduler.stats()
     assert (stats.queued, stats.admitted, stats.succeeded) == (2, 3, 0)
+
+
+def test_c04_the_last_instant_itself_is_accepted(make, clock):
+    clock.advance_to_ns(MAX_NS - 10)
+    scheduler = make(0, clock=clock)
+    last = scheduler.submit_after(10e-9, nothing)
+    assert last.due_ns == MAX_NS
+    clock.advance_to_ns(MAX_NS - 1)
+    assert scheduler.tick() == 0
+    clock.advance_to_ns(MAX_NS)
+    assert scheduler.tick() == 1 and last.state == SUCCEEDED
+    with pytest.raises(OverflowError):
+        scheduler.submit_after(1e-9, nothing)
+    assert scheduler.submit_after(0, nothing).due_ns == MAX_NS
+    assert scheduler.tick() == 1
+
+
+@pytest.mark.parametrize("seconds", [-(2**40), -1])
+def test_c04_a_due_time_far_in_the_past_is_now(make, clock, seconds):
+    clock.advance(10)
+    scheduler = make(0, clock=clock)
+    for due_ns in (seconds * 10**9, -(2**63), -(2**64), -(10**40)):
+        assert scheduler.submit_at_ns(due_ns, nothing).due_ns == clock.now_ns()
+    assert scheduler.tick() == 4

@@ -6,7 +6,6 @@ import os
 import traceback
 
 import pytest
-
 from contract.support import FAILED, SUCCEEDED, Aside, child, nothing
 
 from . import size
@@ -90,8 +89,7 @@ def on_a_loop(task):
 
     def run():
         async def main():
-            # A bare future carries the outcome: a task that ends with SystemExit or
-            # KeyboardInterrupt would leave the loop itself.
+            # The exception is returned, not raised: SystemExit would leave the loop itself.
             return await asyncio.wait_for(awaited(task), 1)
 
         return asyncio.run(main())
@@ -309,9 +307,7 @@ def test_c21_in_manual_mode_too(make):
 
 def test_c21_asking_from_many_threads_keeps_the_bodys_frame(make):
     task = make(1).submit(body_of_the_case)
-    asking = [
-        Aside(lambda: [looked_at(task, "result") for _ in range(LOOKS)]) for _ in range(4)
-    ]
+    asking = [Aside(lambda: [looked_at(task, "result") for _ in range(LOOKS)]) for _ in range(4)]
     for ask in asking:
         for names in ask.result():
             assert "body_of_the_case" in names

@@ -8,15 +8,15 @@ import time
 from datetime import timedelta
 
 import pytest
+from contract.support import QUEUED, SUCCEEDED, child, nothing, threads_of, wait_until
 
 import duepool
 
-from contract.support import QUEUED, SUCCEEDED, child, nothing, threads_of, wait_until
 from . import size
 
 # The reference engine needs more of the machine for each task; it gets fewer.
 STARTS = {"cython": size(2_000, 5_000), "python": size(1_000, 5_000)}
-WAKES = size(200, 400)
+WAKES = size(100, 400)
 IDLE_S = size(1, 2)
 
 YEAR_S = 365.25 * 86400
@@ -48,7 +48,9 @@ def test_c05_a_far_deadline_stops_no_worker(make, hook, delay):
     scheduler = make(2, "far")
     far = scheduler.submit_after(delay, nothing)
     wait_until(lambda: len(threads_of("far")) == 1, "the first worker")
-    time.sleep(0.3 if delay in OF_THE_CASE else 0.05)  # it must survive its wait, which has no other sign
+    time.sleep(
+        0.3 if delay in OF_THE_CASE else 0.05
+    )  # it must survive its wait, which has no other sign
     near = scheduler.submit_after(0.05, nothing)
     near.result(1)
     assert near.state == SUCCEEDED

@@ -49,6 +49,7 @@ from duepool._values import TaskState, due_overflow
 from duepool.errors import CancelRequested
 
 cdef extern from "pyslots.h":
+    void dp_give_way(int by)
     PyObject* dp_call_lock(PyObject* method)
     object dp_new(PyTypeObject* type, object empty)
     object dp_take_error()
@@ -64,6 +65,9 @@ cdef extern from "Python.h":
 
 # How often a step is begun again that a signal cut short before a terminal transition.
 cdef int PATIENCE = 100
+
+# By how many frames the recursion limit gives way to a step that must not fail.
+cdef int ROOM = 200
 
 cdef object LockType = type(_thread.allocate_lock())
 cdef tuple EMPTY = ()
@@ -232,30 +236,42 @@ cdef class Ending(Intake):
         return interrupt
 
     cdef object shake_hands(self, TaskFields task, object shake):
-        """Tell the waiters of ``concurrent.futures``, begun anew if a signal cuts it short; returns
-        the KeyboardInterrupt that did, or None."""
+        """Tell the waiters of ``concurrent.futures``, begun anew if a signal or the recursion limit
+        cuts it short; returns the exception that did, if it is to be raised in the end."""
+        cdef int attempt
         interrupt = None
         for attempt in range(PATIENCE):
+            if attempt:
+                dp_give_way(ROOM)
             try:
                 shake.finished(task, attempt > 0)
                 return interrupt
-            except KeyboardInterrupt as error:
-                interrupt = error
+            except RecursionError:
+                pass
             except BaseException as error:
-                interruption(error, shake, task)
-                return interrupt
+                interrupt = error
+            finally:
+                if attempt:
+                    dp_give_way(-ROOM)
         return interrupt
 
     cdef object notify(self):
-        """Let everyone who waits for the engine look again, begun anew if a signal cuts it short;
-        returns the KeyboardInterrupt that did, or None."""
+        """Let everyone who waits for the engine look again; as ``shake_hands``."""
+        cdef int attempt
         interrupt = None
-        for _ in range(PATIENCE):
+        for attempt in range(PATIENCE):
+            if attempt:
+                dp_give_way(ROOM)
             try:
                 self.latch.notify()
                 return interrupt
+            except RecursionError:
+                pass
             except BaseException as error:
                 interrupt = error
+            finally:
+                if attempt:
+                    dp_give_way(-ROOM)
         return interrupt
 
     cdef int cancel_task(

@@ -99,6 +99,9 @@ static inline PyObject *dp_call_lock(PyObject *method) {
     return result;
 }
 
+/* Let the recursion limit give way by `by` (negative: take it back) for a step that must not fail. */
+static inline void dp_give_way(int by) { Py_SetRecursionLimit(Py_GetRecursionLimit() + by); }
+
 /* A new, empty instance of a class whose constructor must not run. */
 static inline PyObject *dp_new(PyTypeObject *type, PyObject *empty) {
     return type->tp_new(type, empty, NULL);

@@ -312,9 +312,9 @@ cdef class Running(Ending):
 
     cdef int settle(self, TaskFields task, Seat seat) except -1:
         """End a task whose body has ended, whatever goes wrong."""
-        cdef int attempt
+        cdef int _attempt
         error = seat.error
-        for attempt in range(3):
+        for _attempt in range(3):
             try:
                 seat.interrupt = self.finish(task, seat.result, error)
                 return 0

@@ -14,10 +14,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 import duepool
 
-WATCHDOG_S = 60.0
+from . import FULL
+
+WATCHDOG_S = 1700.0 if FULL else 60.0
 """Real seconds after which a child process is taken for hung."""
+
+LIMIT = pytest.mark.timeout(1800 if FULL else 180)
+"""For modules whose full numbers take longer than the suite allows for one test."""
 
 _SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -67,13 +74,19 @@ class Ended:
         return self
 
 
-def run(script: str, engine: str, *arguments: object, limit_s: float = WATCHDOG_S) -> Ended:
-    """Run ``PRELUDE`` and ``script`` in a new interpreter on ``engine``; fail when it hangs."""
+def run(
+    script: str,
+    engine: str,
+    *arguments: object,
+    limit_s: float = WATCHDOG_S,
+    prelude: str = PRELUDE,
+) -> Ended:
+    """Run ``prelude`` and ``script`` in a new interpreter on ``engine``; fail when it hangs."""
     environment = dict(os.environ, DUEPOOL_ENGINE=engine, PYTHONFAULTHANDLER="1")
     if Path(duepool.__file__).resolve().is_relative_to(_SOURCE):
         environment["PYTHONPATH"] = str(_SOURCE)
     process = subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, arguments)],
+        [sys.executable, "-c", prelude + textwrap.dedent(script), *map(str, arguments)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
