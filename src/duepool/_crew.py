@@ -4,6 +4,7 @@ A crew knows neither the engine nor the face: a worker thread holds the crew and
 handle, so that an idle worker never keeps a scheduler alive.
 """
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -43,47 +44,41 @@ class Crew:
         # By thread, the tokens of the hires that it is in the middle of.
         self._hires: dict[int, list[list[None]]] = {}
 
-    def hire(self, handle: Any, index: int) -> BaseException | None:
-        """Start worker ``index``, a daemon thread.
+    def hire(self, handle: Any, index: int, token: list[None]) -> None:
+        """Start worker ``index``, a daemon thread. Raises what ``Thread.start`` raises, or what a
+        signal handler raised meanwhile.
 
-        Raises when there will be no such worker. An exception that comes from outside (Ctrl-C)
-        while the thread already works is returned instead: the worker counts.
+        Whoever takes the ``token`` decides: the thread, which then works and counts; or whoever
+        gives the hire up (``Engine.unhire``), and then the thread ends at once.
         """
-        # Whoever takes the token decides: the thread, which then works; or the one who gives the
-        # hire up, whose thread then ends at once.
-        token: list[None] = [None]
         thread = threading.Thread(
             target=_work,
             args=(self, handle, index, token),
             name=f"{self.prefix}_{index}" if self._named else f"{self.prefix}-{index}",
             daemon=True,
         )
-        hires = self._hires.setdefault(threading.get_ident(), [])
-        try:
-            hires.append(token)
-            self._threads.append(thread)
-            thread.start()
-        except BaseException as error:
-            if token:
-                token.clear()
-                if thread in self._threads:
-                    self._threads.remove(thread)
-                raise
-            return error
-        finally:
-            # By identity: tokens that are given up are all equal.
-            hires[:] = [other for other in hires if other is not token]
-            if not hires:
-                self._hires.pop(threading.get_ident(), None)
-        return None
+        self._threads.append(thread)
+        thread.start()
 
-    def give_up_hires(self, unhire: Callable[[], None]) -> None:
+    def expect(self, token: list[None]) -> None:
+        """This thread is about to count and hire a worker; called before it is counted."""
+        self._hires.setdefault(threading.get_ident(), []).append(token)
+
+    def forget(self, token: list[None]) -> None:
+        """The hire is over, one way or the other."""
+        me = threading.get_ident()
+        # By identity: tokens that were taken are all equal.
+        rest = [other for other in self._hires.get(me, ()) if other is not token]
+        if rest:
+            self._hires[me] = rest
+        else:
+            self._hires.pop(me, None)
+
+    def give_up_hires(self, unhire: Callable[[list[None]], int]) -> None:
         """A signal handler is about to wait for the workers: those that the interrupted code of
         this very thread is about to start will never come, unless they work already."""
         for token in self._hires.get(threading.get_ident(), ()):
-            if token:
-                token.clear()
-                unhire()
+            unhire(token)
 
     def prepare(self, handle: Any, index: int) -> None:
         """Run the initializer on the thread of worker ``index``."""
@@ -101,8 +96,10 @@ class Crew:
     def join(self) -> None:
         """Wait for the threads of workers that have left; never for the calling one."""
         for thread in list(self._threads):
-            if thread is not threading.current_thread() and thread.ident is not None:
-                thread.join()
+            if thread is not threading.current_thread():
+                # A thread whose hire was cut short was perhaps never started.
+                with contextlib.suppress(RuntimeError):
+                    thread.join()
 
     def wake(self) -> None:
         """The scheduler's clock jumped: workers and bodies that sleep on it look again.

@@ -8,11 +8,13 @@ finish for at most ``exit_grace``; then what still runs is asked to stop and the
 # ThreadPoolExecutor's hook is registered by this import; ours, registered later, runs before it.
 import concurrent.futures.thread  # noqa: F401
 import logging
+import math
 import threading
 import time
 import weakref
 from typing import Any
 
+from . import _outcome
 from ._values import CANCEL_LATER
 
 logger = logging.getLogger("duepool")
@@ -39,6 +41,7 @@ def register(crew: Any) -> None:
 def _leave() -> None:
     global _leaving
     _leaving = True
+    _outcome.leaving = True
     engines = []
     for reference in list(_crews.values()):
         crew = reference()
@@ -59,7 +62,11 @@ def _leave() -> None:
             continue
         exit_grace = crew.exit_grace
         limit_s = None if exit_grace is None else max(0.0, exit_grace - (time.monotonic() - start))
-        if not crew.latch.wait(engine.is_quiet, limit_s):
+        try:
+            quiet = crew.latch.wait(engine.is_quiet, limit_s)
+        except KeyboardInterrupt:  # whoever is in a hurry gets no grace
+            quiet, start = False, -math.inf
+        if not quiet:
             asked = engine.request_all()
             if asked:
                 logger.info("interpreter exit: %d tasks still ran and were asked to stop", asked)

@@ -10,6 +10,9 @@ from typing import Any
 
 logger = logging.getLogger("duepool")
 
+# Set by ``_exit`` when the interpreter begins to leave.
+leaving = False
+
 
 class Failure:
     """The exception that a body raised, with the traceback it had then.
@@ -46,7 +49,7 @@ class Failure:
         return self.exception.with_traceback(self.traceback)
 
     def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        if getattr(self, "observed", True) or _finalizing():
+        if getattr(self, "observed", True) or leaving or _finalizing():
             return
         exception = self.exception
         logger.error(

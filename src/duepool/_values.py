@@ -106,8 +106,9 @@ class Counts(NamedTuple):
 class Crew(Protocol):
     """Starts worker threads for an engine."""
 
-    def hire(self, handle: Any, index: int) -> None:
-        """Start the thread of worker ``index``; it calls ``handle.run(index)``.
+    def hire(self, handle: Any, index: int, token: list[None]) -> None:
+        """Start the thread of worker ``index``; if it can pop ``token`` it calls
+        ``handle.run(index)``.
 
         Raises whatever the platform raises when no thread can be started.
         """

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ._outcome import report_callback
 from ._values import COUNTED, DEADLOCK
 from .errors import WouldDeadlock
 
@@ -54,6 +53,8 @@ def release(lock: LockType) -> None:
     """Release ``lock``; no matter if another waker did so first."""
     try:
         lock.release()
+    except RecursionError:  # a RuntimeError too, but then nothing was released
+        raise
     except RuntimeError:
         pass
 
@@ -122,7 +123,6 @@ class Handshake:
                 # has; one that never wakes would wait for ever.
                 interrupt = error
                 self._insist(waiter, task)
-        self.condition.notify_all()
         if interrupt is not None:
             raise interrupt
 

@@ -7,9 +7,10 @@ called: the state is the engine's, and what ``concurrent.futures`` reads of a fu
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from . import _bridge, _refusals
 from ._outcome import report_callback
@@ -211,7 +212,8 @@ class Task(Future[Any]):
             if not self.done():
                 raise _refusals.forked()
             # The one in force may be held by a thread that exists in the parent only.
-            return Handshake(self)
+            ours = vars(self).setdefault("_shakes_of_forks", {})
+            return cast(Handshake, ours.setdefault(os.getpid(), Handshake(self)))
         shake = self._handshake
         return self._share(Handshake(self)) if shake is None else shake
 

@@ -1,14 +1,14 @@
 """A task that was claimed ends, whatever is raised between its claim and its end."""
 
 import logging
+import sys
 import threading
 import time
-from collections import deque
 
 import pytest
 
 import duepool
-from duepool import ManualClock, TaskState
+from duepool import TaskState
 
 from .support import SOON, child, posix_signals
 
@@ -214,34 +214,44 @@ def test_a_failing_initializer_under_such_a_filter(make, new_gate, quarrelsome_l
     assert scheduler._engine.counts().live_workers == 0
 
 
-def test_no_memory_at_any_one_allocation_of_a_tick_or_a_cancel(make):
-    memory = pytest.importorskip("_testcapi", reason="this interpreter cannot run out of memory")
-    scheduler = make(0, clock=ManualClock())
+def test_no_memory_at_any_one_allocation_of_a_tick_or_a_cancel(engine):
+    pytest.importorskip("_testcapi", reason="this interpreter cannot be told to lack memory")
+    if engine == "python" and sys.version_info >= (3, 13):
+        pytest.skip("CPython 3.13 itself crashes in plain Python code when memory is short")
+    out = child(
+        engine,
+        """
+        import _testcapi
+        from collections import deque
+        scheduler = Scheduler(0, clock=ManualClock())
 
-    def fail():
-        raise ValueError
+        def fail():
+            raise ValueError
 
-    calls = {"tick": lambda task: scheduler.tick(), "cancel": lambda task: task.cancel()}
-    failures = 0
-    for body in (int, fail):
-        for name, call in calls.items():
-            for nth in range(1, 120):
-                task = scheduler.submit(body)
-                told = deque()  # its append allocates nothing
-                task.add_done_callback(told.append)
-                memory.set_nomemory(nth, nth + 1)
-                try:
-                    call(task)
-                except MemoryError:
-                    failures += 1
-                finally:
-                    memory.remove_mem_hooks()
-                assert not task.running(), (name, nth, task)
-                if not task.done():
-                    assert scheduler.tick() == 1
-                assert task.done(), (name, nth, task)
-                assert list(told) == [task], (name, nth, task)
-                if task._failure is not None:
-                    failures += isinstance(task._failure.look(), MemoryError)
-    assert failures
-    assert scheduler.stats().running == 0
+        calls = {"tick": lambda task: scheduler.tick(), "cancel": lambda task: task.cancel()}
+        failures = 0
+        for body in (int, fail):
+            for name, call in calls.items():
+                for nth in range(1, 120):
+                    task = scheduler.submit(body)
+                    told = deque()  # its append allocates nothing
+                    task.add_done_callback(told.append)
+                    _testcapi.set_nomemory(nth, nth + 1)
+                    try:
+                        call(task)
+                    except MemoryError:
+                        failures += 1
+                    finally:
+                        _testcapi.remove_mem_hooks()
+                    assert not task.running(), (name, nth, task)
+                    if not task.done():
+                        assert scheduler.tick() == 1
+                    assert task.done(), (name, nth, task)
+                    assert list(told) == [task], (name, nth, task)
+                    if task._failure is not None:
+                        failures += isinstance(task._failure.look(), MemoryError)
+        assert failures
+        assert scheduler.stats().running == 0
+        """,
+    )
+    assert out == ""

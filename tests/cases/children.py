@@ -23,6 +23,9 @@ from . import FULL
 WATCHDOG_S = 1700.0 if FULL else 60.0
 """Real seconds after which a child process is taken for hung."""
 
+SLACK_S = 2.0
+"""So much longer than the exit grace a process may take to be gone on a loaded machine."""
+
 LIMIT = pytest.mark.timeout(1800 if FULL else 180)
 """For modules whose full numbers take longer than the suite allows for one test."""
 
@@ -41,9 +44,14 @@ class Log(logging.Handler):
     def emit(self, record):
         self.lines.append((record.levelno, record.getMessage()))
 
-def left(code=None):
+def left():
     # Main is about to end: from here on the time is that of leaving.
     print("left at", time.monotonic(), flush=True)
+
+def leaving(scheduler=None):
+    # In a body: return once the interpreter has begun to leave; what is made then is closed.
+    while "closed" not in repr(scheduler or Scheduler(0)):
+        time.sleep(0.001)
 
 """
 

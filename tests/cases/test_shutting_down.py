@@ -18,7 +18,7 @@ pytestmark = children.LIMIT
 
 C32_SUBMITS = size(400, 10_000)
 C32_REPEATS = size(2, 50)
-C33_CYCLES = size(60, 1_000)
+C33_CYCLES = size(30, 1_000)
 THREADS = 8
 
 
@@ -140,10 +140,7 @@ def test_c32_every_accepted_task_ends_and_every_other_is_refused(make, end):
             start.wait(SOON)
             for i in range(C32_SUBMITS):
                 try:
-                    if i % 3:
-                        task = scheduler.submit(int)
-                    else:
-                        task = scheduler.submit_after(0.002, int)
+                    task = submit_one(scheduler, i)
                 except SchedulerClosed:
                     rejected[index] += 1
                 else:
@@ -170,6 +167,12 @@ def test_c32_every_accepted_task_ends_and_every_other_is_refused(make, end):
         assert all(task.done() for task in tasks)
         assert sum(outcome_of(task) for task in tasks) == stats.succeeded
         assert sorted(task.id for task in tasks) == list(range(1, len(tasks) + 1))
+
+
+def submit_one(scheduler, i):
+    if i % 3:
+        return scheduler.submit(int)
+    return scheduler.submit_after(0.002, int)
 
 
 def outcome_of(task):

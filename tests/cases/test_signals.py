@@ -4,7 +4,7 @@ import pytest
 
 from . import FULL, children
 
-AT_S = 0.5 if FULL else 0.2
+AT_S = 0.5 if FULL else 0.1
 """Real seconds from the beginning of a wait to the signal."""
 
 # A signal to the process, as a terminal sends it, once main waits.

@@ -66,6 +66,9 @@ cdef extern from "Python.h":
 # How often a step is begun again that a signal cut short before a terminal transition.
 cdef int PATIENCE = 100
 
+# How long a handshake may be kept from a task that has ended, in seconds.
+cdef double HANDSHAKE_S = 2.0
+
 # By how many frames the recursion limit gives way to a step that must not fail.
 cdef int ROOM = 200
 
@@ -82,19 +85,24 @@ cdef object release_lock(object release):
             Py_DECREF_raw(done)
             return None
         error = dp_take_error()
-        if dp_is_error(<PyObject*>error, <PyObject*>RuntimeError):
+        if type(error) is RuntimeError:
             return None  # somebody else released it
     return error
 
 
-cdef bint taken_lock(object acquire) noexcept:
-    """Take a lock by its method; False when a signal cut the wait short."""
-    cdef PyObject* done = dp_call_lock(<PyObject*>acquire)
-    if done == NULL:
-        dp_take_error()
-        return False
-    Py_DECREF_raw(done)
-    return True
+cdef int try_lock(object acquire) except -1:
+    """Take a handshake by its method: 1 taken, 0 a signal cut the wait short, 2 nobody gives it.
+
+    It is held for moments only, unless Ctrl-C struck a thread inside ``concurrent.futures.wait`` so
+    that it will never give it back: then the task must end without it.
+    """
+    dp_give_way(ROOM)
+    try:
+        return 1 if acquire(True, HANDSHAKE_S) else 2
+    except BaseException:
+        return 0
+    finally:
+        dp_give_way(-ROOM)
 
 
 cdef object interruption(object error, object source, TaskFields task):
@@ -154,7 +162,7 @@ cdef class Ending(Intake):
         cdef int64_t given = 0
         cdef int32_t expected = RUNNING, final
         cdef bint done = False
-        cdef int patience = PATIENCE
+        cdef int patience = PATIENCE, code
         cdef Loose loose
         failure = None
         shake = None
@@ -177,9 +185,10 @@ cdef class Ending(Intake):
                         task.outcome = None
             if task.record.flags & SHARED and shake is None and patience:
                 shake = task.shake
-                if not taken_lock(shake.acquire):
+                code = try_lock(shake.acquire)
+                if code != 1:
                     shake = None
-                    patience -= 1
+                    patience = 0 if code == 2 else patience - 1
                     continue
             monitor_lock(&core.monitor)
             if task.record.state != expected:
@@ -225,6 +234,8 @@ cdef class Ending(Intake):
         if shake is not None:
             interrupt = self.shake_hands(task, shake)
             release_lock(shake.release)
+        elif task.record.flags & SHARED:
+            interrupt = self.shake_hands(task, task.shake)
         if task.requested is not None:
             task.take_requested()
         if task.watchers is not None:
@@ -391,18 +402,31 @@ cdef class Ending(Intake):
         """Cancel every QUEUED task (due after ``later_than``, if given); returns them in order."""
         cdef int64_t bound = -1 if later_than is None else later_than
         cdef list cancelled = []
+        interrupt = None
         for task in self.tasks(TaskState.QUEUED):
-            if self.cancel_task(<TaskFields>task, reason, True, bound) == 1:
-                cancelled.append(task)
+            # What is raised on the way waits: nobody else might ever end the rest.
+            try:
+                if self.cancel_task(<TaskFields>task, reason, True, bound) == 1:
+                    cancelled.append(task)
+            except BaseException as error:
+                interrupt = error if interrupt is None else interrupt
+        if interrupt is not None:
+            raise interrupt
         cancelled.sort(key=_order)
         return cancelled
 
     def request_all(self, int reason=4):
         """Ask every running body to stop; returns how many were asked now."""
         cdef Py_ssize_t count = 0
+        interrupt = None
         for task in self.tasks(TaskState.RUNNING):
-            if self.cancel_task(<TaskFields>task, reason, False, 0) == 1:
-                count += 1
+            try:
+                if self.cancel_task(<TaskFields>task, reason, False, 0) == 1:
+                    count += 1
+            except BaseException as error:
+                interrupt = error if interrupt is None else interrupt
+        if interrupt is not None:
+            raise interrupt
         return count
 
     def reschedule_ns(self, task, int64_t delay_ns, shown=None):

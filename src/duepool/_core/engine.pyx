@@ -516,11 +516,17 @@ cdef class SchedulerBase:
         for item in items:
             if engine.own(item) is None:
                 engine.issued(item)
+        interrupt = None
         for item in items:
             task = engine.own(item)
-            if (engine.cancel_id(item) if task is None
-                    else engine.cancel_task(task, 1, False, 0) != 0):
-                count += 1
+            try:
+                if (engine.cancel_id(item) if task is None
+                        else engine.cancel_task(task, 1, False, 0) != 0):
+                    count += 1
+            except BaseException as error:
+                interrupt = error if interrupt is None else interrupt
+        if interrupt is not None:
+            raise interrupt
         return count
 
     def tick(self):

@@ -194,12 +194,17 @@ cdef class Intake(Lookup):
     cdef int hire(self, int64_t k) except -1:
         """Start up to ``k`` more workers, as long as fewer than max_workers exist."""
         cdef Core* core = self.core
-        cdef int32_t index
+        cdef int32_t index, live
         while k > 0:
             k -= 1
+            # Known to the crew before it is counted: a signal handler that waits for the workers
+            # must find what this thread is in the middle of.
+            token = [None]
+            self.crew.expect(token)
             monitor_lock(&core.monitor)
             if core.admission.closed or core.hired >= core.max_workers:
                 monitor_unlock(&core.monitor)
+                self.crew.forget(token)
                 return 0
             index = core.next_index
             core.next_index += 1
@@ -207,20 +212,28 @@ cdef class Intake(Lookup):
             core.live += 1
             monitor_unlock(&core.monitor)
             try:
-                interrupted = self.crew.hire(self.handle, index)
+                self.crew.hire(self.handle, index, token)
             except BaseException as error:
-                if self.unhire() == 0 or not isinstance(error, Exception):
+                live = self.unhire(token)
+                if live == 0 or not isinstance(error, Exception):
                     raise
-                logger.warning("no further worker thread could be started: %r", error)
-                return 0
-            if interrupted is not None:
-                raise interrupted
+                if live > 0:
+                    logger.warning("no further worker thread could be started: %r", error)
+                    return 0
+                raise
+            finally:
+                self.crew.forget(token)
         return 0
 
-    def unhire(self):
-        """A worker that was counted will never come; returns how many live."""
+    def unhire(self, list token):
+        """The worker that was counted for ``token`` will never come, unless its thread has taken
+        it; returns how many live, -1 if it works or was given up before."""
         cdef int32_t live
         self.alive()
+        try:
+            token.pop()
+        except IndexError:
+            return -1
         monitor_lock(&self.core.monitor)
         self.core.hired -= 1
         self.core.live -= 1

@@ -123,22 +123,24 @@ class Engine(Runs):
         self, name: str | None, kind: int, value: int, calls: list[Call], shown: Any = None
     ) -> list[Any]:
         count = len(calls)
+        if kind == AFTER and value > MAX_NS:
+            raise due_overflow("delay", shown, self._reader.strict())
         if self.admission.closed:
-            self._refuse(count)
+            with self.monitor.lock():
+                self.admission.try_admit(count)  # closed for ever: counts the refusal
+            self._raise_closed()
         self._hire(count)
         now = self._reader.strict()
         due = now if kind == NOW else now + value if kind == AFTER else max(now, value)
         wrong = due > MAX_NS or (kind == AT and value < now and self.config.past_due_reject)
         name = None if name is None else str(name)
-        if count > 1 and not wrong:
+        if count > 1 and not wrong:  # refused before there is a record for each
             with self.monitor.lock():
-                verdict = self.admission.verdict(count)
-                if verdict != ADMITTED:
+                full = self.admission.verdict(count) == FULL
+                if full:
                     self.admission.try_admit(count)  # counts it
-            if verdict == FULL:  # before there is a record for each
+            if full:
                 raise _refusals.full(self.admission.capacity or 0, count)
-            if verdict == CLOSED:
-                self._raise_closed()
         tasks = []
         records = []
         for fn, args, kwargs in calls:
@@ -168,11 +170,6 @@ class Engine(Runs):
             raise _refusals.past(value, now)
         raise _refusals.full(self.admission.capacity or 0, count)
 
-    def _refuse(self, count: int) -> None:
-        with self.monitor.lock():
-            self.admission.try_admit(count)  # closed for ever: counts the refusal
-        self._raise_closed()
-
     def _raise_closed(self) -> None:
         if self.broken is not None:
             raise _refusals.broken(self.broken)
@@ -188,6 +185,8 @@ class Engine(Runs):
             if handle.hired >= self.max_workers:
                 return
             index = -1
+            token: list[None] = [None]
+            self.config.crew.expect(token)
             try:
                 with self.monitor.lock():
                     if self.admission.closed or handle.hired >= self.max_workers:
@@ -196,19 +195,27 @@ class Engine(Runs):
                     self._next_index += 1
                     handle.hired += 1
                     handle.live += 1
-                interrupted = self.config.crew.hire(handle, index)
+                self.config.crew.hire(handle, index, token)
             except BaseException as error:
-                if index < 0 or not self.unhire() or not isinstance(error, Exception):
+                if index < 0 or self.unhire(token) < 1 or not isinstance(error, Exception):
                     raise
                 complain(error, "no further worker could be started", level=logging.WARNING)
                 return
-            if interrupted is not None:
-                raise interrupted
+            finally:
+                self.config.crew.forget(token)
 
-    def unhire(self) -> int:
-        """A worker that was counted will never come; how many live."""
+    def unhire(self, token: list[None]) -> int:
+        """The worker that was counted for ``token`` will never come, unless its thread has taken
+        it; how many live, -1 if it works or was given up before."""
         self.handle.refuse_fork()
         with self.monitor.lock():
+            if not token:
+                return -1
+            # The thread takes it by a pop without the lock: only one of the two succeeds.
+            try:
+                token.pop()
+            except IndexError:
+                return -1
             self.handle.hired -= 1
             self.handle.live -= 1
             live = self.handle.live
