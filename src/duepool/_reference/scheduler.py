@@ -99,10 +99,17 @@ class SchedulerBase:
                 self._ready().check_issued(number)
                 chosen.append(number)
         engine = self._ready()
-        return sum(
-            engine.cancel_id(entry) if isinstance(entry, int) else engine.cancel(entry)
-            for entry in chosen
-        )
+        count = 0
+        cut: BaseException | None = None
+        for entry in chosen:
+            # What a callback's Ctrl-C raises on the way is raised when all are cancelled.
+            try:
+                count += engine.cancel_id(entry) if isinstance(entry, int) else engine.cancel(entry)
+            except BaseException as error:
+                cut = error if cut is None else cut
+        if cut is not None:
+            raise cut
+        return count
 
     def tick(self) -> int:
         """Manual mode: run on this thread what is due; how many ran."""
