@@ -495,7 +495,8 @@ cdef class SchedulerBase:
         cdef Engine engine = ready(self)
         calls = read_calls(calls)
         for fn, _ in calls:
-            check_body(fn)
+            if dp_plain_function(<PyObject*>fn) != 1:
+                check_body(fn)
         return engine.submit_bodies(None, calls, delay_of(engine, delay), delay)
 
     def cancel(self, task_or_id):
