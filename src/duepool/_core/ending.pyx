@@ -105,6 +105,27 @@ cdef int try_lock(object acquire) except -1:
         dp_give_way(-ROOM)
 
 
+cdef object insist(object step, tuple first, tuple again):
+    """Call ``step(*first)``, begun anew as ``step(*again)`` if a signal or the recursion limit cuts
+    it short; returns the exception that did, if it is to be raised in the end."""
+    cdef int attempt
+    interrupt = None
+    for attempt in range(PATIENCE):
+        if attempt:
+            dp_give_way(ROOM)
+        try:
+            step(*(again if attempt else first))
+            return interrupt
+        except RecursionError:
+            pass
+        except BaseException as error:
+            interrupt = error
+        finally:
+            if attempt:
+                dp_give_way(-ROOM)
+    return interrupt
+
+
 cdef object interruption(object error, object source, TaskFields task):
     """Log ``error``; it is returned if it is a KeyboardInterrupt."""
     try:
@@ -247,43 +268,12 @@ cdef class Ending(Intake):
         return interrupt
 
     cdef object shake_hands(self, TaskFields task, object shake):
-        """Tell the waiters of ``concurrent.futures``, begun anew if a signal or the recursion limit
-        cuts it short; returns the exception that did, if it is to be raised in the end."""
-        cdef int attempt
-        interrupt = None
-        for attempt in range(PATIENCE):
-            if attempt:
-                dp_give_way(ROOM)
-            try:
-                shake.finished(task, attempt > 0)
-                return interrupt
-            except RecursionError:
-                pass
-            except BaseException as error:
-                interrupt = error
-            finally:
-                if attempt:
-                    dp_give_way(-ROOM)
-        return interrupt
+        """Tell the waiters of ``concurrent.futures``; as ``insist``."""
+        return insist(shake.finished, (task,), (task, True))
 
     cdef object notify(self):
-        """Let everyone who waits for the engine look again; as ``shake_hands``."""
-        cdef int attempt
-        interrupt = None
-        for attempt in range(PATIENCE):
-            if attempt:
-                dp_give_way(ROOM)
-            try:
-                self.latch.notify()
-                return interrupt
-            except RecursionError:
-                pass
-            except BaseException as error:
-                interrupt = error
-            finally:
-                if attempt:
-                    dp_give_way(-ROOM)
-        return interrupt
+        """Let everyone who waits for the engine look again; as ``insist``."""
+        return insist(self.latch.notify, (), ())
 
     cdef int cancel_task(
         self, TaskFields task, int reason, bint bounded, int64_t later_than
