@@ -39,6 +39,16 @@ def interrupted(call):
 def smoke(scheduler):
     assert scheduler.submit(sum, [1, 2, 3]).result(10) == 6
 
+def running(scheduler, wait, *args):
+    # A task whose body has begun to wait: what cancels the queued ones does not touch it.
+    def body():
+        begun.set()
+        return wait(*args)
+    begun = threading.Event()
+    task = scheduler.submit(body)
+    assert begun.wait(30)
+    return task
+
 """
 )
 
@@ -68,7 +78,7 @@ def test_c30_an_interrupt_ends_the_wait_and_the_scheduler_goes_on(engine, way):
         + f"""
 release = threading.Event()
 scheduler = Scheduler(1)
-task = scheduler.submit(release.wait, 30)
+task = running(scheduler, release.wait, 30)
 print(interrupted(lambda: {OPEN[way]}))
 assert task.state == TaskState.RUNNING, task
 release.set()
@@ -88,7 +98,7 @@ def test_c30_an_interrupted_shutdown_can_be_called_again(engine, way):
         + f"""
 release = threading.Event()
 scheduler = Scheduler(1)
-task = scheduler.submit(release.wait, 30)
+task = running(scheduler, release.wait, 30)
 queued = scheduler.submit(int)
 print(interrupted(lambda: {CLOSING[way]}))
 assert task.state == TaskState.RUNNING, task
@@ -117,7 +127,7 @@ def test_c30_one_wait_after_the_other_on_one_scheduler(engine):
         + """
 scheduler = Scheduler(2)
 release = threading.Event()
-task = scheduler.submit(release.wait, 30)
+task = running(scheduler, release.wait, 30)
 later = scheduler.submit_after(3600, int)
 for call in (task.result, later.result, scheduler.await_termination, lambda: wait([task, later])):
     print(interrupted(call))
@@ -139,7 +149,7 @@ def test_c30_with_statement_interrupted_inside_then_at_its_end(engine):
 release = threading.Event()
 def use():
     with Scheduler(1) as scheduler:
-        task = scheduler.submit(release.wait, 30)
+        task = running(scheduler, release.wait, 30)
         try:
             task.result()
         finally:
@@ -161,7 +171,7 @@ def test_c30_a_handler_that_does_not_raise_leaves_the_wait_as_it_was(engine):
         + """
 release = threading.Event()
 scheduler = Scheduler(1)
-task = scheduler.submit(release.wait, 30)
+task = running(scheduler, release.wait, 30)
 order = []
 
 def handler(number, frame):
@@ -188,7 +198,7 @@ def test_c30_a_handler_that_shuts_down_while_main_waits(engine, call):
         + f"""
 release = threading.Event()
 scheduler = Scheduler(2)
-task = scheduler.submit(release.wait, 30)
+task = running(scheduler, release.wait, 30)
 
 def handler(number, frame):
     release.set()
@@ -209,7 +219,7 @@ def test_c30_the_body_that_waits_is_not_interrupted_main_is(engine):
         + """
 scheduler = Scheduler(2)
 inner = scheduler.submit_after(3600, int)
-outer = scheduler.submit(lambda: inner.exception())
+outer = running(scheduler, inner.exception)
 print(interrupted(outer.result))
 assert outer.state == TaskState.RUNNING
 scheduler.shutdown_now()
