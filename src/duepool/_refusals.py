@@ -39,6 +39,15 @@ def full(capacity: int, k: int) -> QueueFull:
     )
 
 
+def full_quota(tenant: str, quota: int, k: int) -> QueueFull:
+    """``k`` more tasks of a tenant do not fit."""
+    what = "a task" if k == 1 else f"{k} tasks"
+    return QueueFull(
+        f"no room for {what} of tenant {tenant!r}: its quota is {quota} queued tasks; "
+        "cancel some, wait, or give the tenant a larger quota"
+    )
+
+
 def past(due_ns: int, now_ns: int) -> ValueError:
     """A due time before now under ``past_due="reject"``."""
     return ValueError(

@@ -8,6 +8,7 @@ does the same arithmetic), so that they can never disagree by a nanosecond.
 import enum
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -22,6 +23,17 @@ RUN_ALL, CANCEL_LATER, CANCEL_ALL = 0, 1, 2
 
 # How a due time was given to ``submit_as``.
 NOW, AFTER, AT = 0, 1, 2
+
+# How a submission enters (``submit_as``): the normal way; None when full; the same past those who
+# wait in line; as a job's run, which holds no place; run by the caller; dropped at once; never by
+# way of the overload policy.
+ENTER, TRY, AHEAD, RUN, HERE, DROPPED, REJECT = range(7)
+
+# What ``take_slot`` and ``room_for`` answer.
+ROOM, CLOSED, FULL, QUOTA_FULL = 0, 1, 2, 3
+
+# By their number in REASONS.
+BY_USER, BY_TIMEOUT, BY_START_BY, BY_SHUTDOWN, BY_DROPPED = 1, 2, 3, 4, 5
 
 MONOTONIC, MANUAL, USER = 0, 1, 2
 
@@ -101,6 +113,8 @@ class Counts(NamedTuple):
     lateness_total_ns: int
     lateness_max_ns: int
     lateness_buckets: tuple[int, ...]
+    # Tasks that have ended and whose watchers have not all been told yet.
+    telling: int = 0
 
 
 class Crew(Protocol):
@@ -127,6 +141,20 @@ class EngineConfig:
     copy_context: bool
     crew: Any
     label: str = "scheduler"
+    # By the index of a tenant, the most that it may have queued.
+    quotas: tuple[int, ...] = ()
+    # Called with (engine, submission) where the queue is full; None: QueueFull.
+    overload: Callable[[Any, Any], Any] | None = None
+    # Called with (task, fn, args, kwargs) in place of a body.
+    call: Callable[..., Any] | None = None
+    # Takes claimed bodies to an injected executor; None: they run where they are claimed.
+    hand: Any = None
+    # Told (``notify()``) when a place gets free while somebody waits for one.
+    room: Any = None
+    # May a body be a coroutine function?
+    coroutines: bool = False
+    # What else the face knows of the scheduler; nothing to an engine.
+    face: Any = None
 
 
 # The lateness histogram: 16 buckets for each power of two, so that a bound is off by 1/16 at most.
@@ -266,14 +294,16 @@ def let_others_run() -> None:
     """
 
 
-def check_body(fn: object) -> None:
-    """Refuse what can never run as a body: ``TypeError`` for a value that is not callable, and for
-    a coroutine function, which no thread can run."""
+def check_body(fn: object, coroutines: bool = False) -> None:
+    """Refuse what can never run as a body: ``TypeError`` for a value that is not callable, and,
+    unless ``coroutines``, for a coroutine function, which no thread can run."""
     if not callable(fn):
         raise TypeError(
             f"fn must be callable, not {type(fn).__name__} {fn!r}; "
             "give the function and its arguments, not the result of calling it"
         )
+    if coroutines or getattr(type(fn), "_checked_body", False) is True:
+        return
     inner: Any = fn
     while True:
         if isinstance(inner, partial):
@@ -289,5 +319,5 @@ def check_body(fn: object) -> None:
         ):
             raise TypeError(
                 f"fn {fn!r} is a coroutine function: a worker thread cannot run it; "
-                "submit a plain function, or run it on an event loop"
+                "submit a plain function, or give the scheduler a duepool.aio.LoopExecutor"
             )

@@ -4,7 +4,14 @@
 from libc.stdint cimport int64_t
 
 
-from .admission cimport AdmissionState, admission_init, admission_release, admission_try
+from .admission cimport (
+    ADMITTED,
+    AdmissionState,
+    admission_init,
+    admission_release,
+    admission_take,
+    admission_verdict,
+)
 
 
 cdef class Admission:
@@ -19,13 +26,18 @@ cdef class Admission:
 
     def try_admit(self, int64_t k=1):
         """Take ``k`` places or none: 0 admitted, 1 closed, 2 full."""
-        return admission_try(&self.state, k)
+        cdef int answer = admission_verdict(&self.state, k, -1, False)
+        if answer == ADMITTED:
+            admission_take(&self.state, k, -1)
+        else:
+            self.state.rejected += k
+        return answer
 
     def release(self, int64_t k=1):
         """Give ``k`` places back. ``ValueError``, and nothing changes, for more than are taken."""
         if k > self.state.queued:
             raise ValueError(f"cannot release {k} places: only {self.state.queued} are taken")
-        admission_release(&self.state, k)
+        admission_release(&self.state, k, -1)
 
     def close(self):
         """Refuse everything from now on."""

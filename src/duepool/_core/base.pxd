@@ -26,6 +26,11 @@ cdef class EngineBase:
     cdef object crew              # constant
     cdef object latch             # constant
     cdef bint copy_context        # constant
+    cdef bint coroutines          # constant; a body may be a coroutine function
+    cdef object on_full           # constant; asked before a full queue refuses, or None
+    cdef object call_hook         # constant; called in place of a body, or None
+    cdef object hand              # constant; takes bodies to an injected executor, or None
+    cdef object room              # constant; told when a place gets free, or None
     cdef dict chunks              # the dict's own lock; block -> Chunk
     cdef list names               # monitor, its items too; None until needed, then constant
     cdef int64_t next_block       # monitor; the block of the next chunk to be prepared

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from .admission cimport admission_init
+from .admission cimport Quota, admission_init
 from .clock cimport Cell, cell_release
 from .core cimport MANUAL, MONOTONIC, USER, Core, core_now
 from .heap cimport heap_at, heap_init
@@ -71,6 +71,16 @@ cdef Core* core_new(int64_t history) except NULL:
     return core
 
 
+cdef Quota* quotas_new(tuple limits) except NULL:
+    cdef Quota* quotas = <Quota*>calloc(len(limits), sizeof(Quota))
+    cdef Py_ssize_t i
+    if quotas == NULL:
+        raise MemoryError(f"no memory for {len(limits)} quotas")
+    for i in range(len(limits)):
+        quotas[i].limit = limits[i]
+    return quotas
+
+
 cdef void core_release(Core* core) noexcept nogil:
     """Give one count back; the last frees. Not in the child of a fork: there it leaks."""
     cdef int k
@@ -80,6 +90,7 @@ cdef void core_release(Core* core) noexcept nogil:
     for k in range(core.heap.segment_count):
         dp_aligned_free(core.heap.segments[k])
     free(core.table.ring)
+    free(core.admission.quotas)
     cell_release(core.cell)
     free(core)
 
@@ -118,6 +129,10 @@ cdef class EngineBase:
         core.past_due_reject = config.past_due_reject
         core.claim_limit_ns = never()
         admission_init(&core.admission, -1 if config.capacity is None else config.capacity)
+        if config.quotas:
+            core.admission.quotas = quotas_new(config.quotas)
+        core.has_policy = config.overload is not None
+        core.hands_over = config.hand is not None
         core.clock_kind = clock_kind(clock)
         if core.clock_kind == MANUAL:
             core.cell = (<Cell?>clock._cell).memory
@@ -129,6 +144,11 @@ cdef class EngineBase:
         self.crew = config.crew
         self.latch = config.crew.latch
         self.copy_context = config.copy_context
+        self.coroutines = config.coroutines
+        self.on_full = config.overload
+        self.call_hook = config.call
+        self.hand = config.hand
+        self.room = config.room
         self.chunks = {}
         self.tail = NULL
         self.newest = NULL

@@ -9,7 +9,14 @@ Guard of every field below: the monitor, unless its comment says otherwise.
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from .admission cimport AdmissionState, admission_full, admission_release, admission_try
+from .admission cimport (
+    ADMITTED,
+    CLOSED,
+    AdmissionState,
+    admission_release,
+    admission_take,
+    admission_verdict,
+)
 from .clock cimport CellMemory
 from .heap cimport Heap, heap_at, heap_disown, heap_peek, heap_remove
 from .monitor cimport (
@@ -25,7 +32,7 @@ from .monitor cimport (
 )
 from .platform cimport dp_load64, dp_now_ns, dp_top_bit
 from .table cimport Table, table_claim, table_finish
-from .types cimport CANCEL_REQUESTED, QUEUED, RUNNING, Node, Record, never
+from .types cimport CANCEL_REQUESTED, QUEUED, RUNNING, SLOTLESS, Node, Record, never
 
 cdef enum ClockKind:
     MONOTONIC = 0
@@ -36,10 +43,20 @@ cdef enum:
     LATENESS_BUCKETS = 61 * 16
 
 cdef enum Refusal:
-    # Answers of core_check: the first three are those of the admission counter.
-    NO_ROOM = 3            # chunk or heap must grow first
-    PAST = 4
-    TOO_FAR = 5
+    # Answers of core_check: the first four are those of the admission counter.
+    NO_ROOM = 4            # chunk or heap must grow first
+    PAST = 5
+    TOO_FAR = 6
+
+cdef enum Mode:
+    # How a submission enters; the values of duepool._values.
+    ENTER = 0
+    TRY = 1
+    AHEAD = 2
+    RUN = 3
+    HERE = 4
+    DROPPED = 5
+    REJECT = 6
 
 cdef enum Due:
     # The values of duepool._values.
@@ -64,6 +81,8 @@ cdef struct Core:
     int clock_kind             # constant
     int32_t max_workers        # constant
     bint past_due_reject       # constant
+    bint has_policy            # constant: somebody is asked before a full queue refuses
+    bint hands_over            # constant: bodies run in an injected executor
     int64_t last_now_ns        # the last reading of the clock
     int64_t claim_limit_ns     # nothing due later is claimed any more
     int64_t prepared           # ids whose slots are ready
@@ -79,6 +98,9 @@ cdef struct Core:
     int32_t inside_forever     # … without a time-out
     int32_t next_index         # the index of the next worker to be hired
     int32_t growing            # submissions that are making room
+    int64_t runs_queued        # QUEUED runs of jobs
+    int64_t telling            # atomic; ended tasks whose watchers are still being told (manual
+                               # clocks only: who steps one must know when all is at rest)
     bint dead                  # the engine object is gone
     bint kept                  # the engine drains without its face; the handle keeps it alive
     bint ticking               # some thread is inside tick()
@@ -129,14 +151,18 @@ cdef inline bint core_unfinished(Core* core) noexcept nogil:
 
 
 cdef inline int core_check(
-    Core* core, int64_t k, int kind, int64_t value, int64_t given_ns, int64_t* now, int64_t* due
+    Core* core, int64_t k, int kind, int64_t value, int64_t given_ns, int32_t tenant, int mode,
+    int64_t* now, int64_t* due
 ) noexcept nogil:
     """May ``k`` tasks enter, and due when? Takes their places if so. Monitor held.
 
     0, or why not; nothing is changed then but the count of refusals.
     """
+    cdef int answer
     if core.admission.closed:
-        return admission_try(&core.admission, k)
+        if mode != RUN:
+            core.admission.rejected += k
+        return CLOSED
     now[0] = core_now(core, given_ns)
     if kind == DUE_NOW:
         due[0] = now[0]
@@ -145,16 +171,24 @@ cdef inline int core_check(
             return TOO_FAR
         due[0] = now[0] + value
     elif value < now[0]:
-        if core.past_due_reject:
+        if core.past_due_reject and mode != RUN:
             return PAST
         due[0] = now[0]
     else:
         due[0] = value
-    if admission_full(&core.admission, k):
-        return admission_try(&core.admission, k)
+    if mode <= AHEAD or mode == REJECT:
+        answer = admission_verdict(&core.admission, k, tenant, mode == AHEAD)
+        if answer != ADMITTED:
+            if mode == REJECT or (mode == ENTER and not core.has_policy):
+                core.admission.rejected += k
+            return answer
+        if core.prepared < k or core.heap.room - core.heap.size < k:
+            return NO_ROOM
+        admission_take(&core.admission, k, tenant)
+        return ADMITTED
     if core.prepared < k or core.heap.room - core.heap.size < k:
         return NO_ROOM
-    return admission_try(&core.admission, k)
+    return ADMITTED
 
 
 cdef inline void core_count_lateness(Core* core, int64_t late_ns) noexcept nogil:
@@ -178,6 +212,15 @@ cdef inline int core_emptied(Core* core) noexcept nogil:
     return CALL_NOBODY
 
 
+cdef inline void core_unqueue(Core* core, Record* record) noexcept nogil:
+    """Take a QUEUED record out of the heap and give its place back. Monitor held."""
+    heap_remove(&core.heap, record)
+    if record.flags & SLOTLESS:
+        core.runs_queued -= 1
+    else:
+        admission_release(&core.admission, 1, record.tenant)
+
+
 cdef inline int core_claim(
     Core* core, Worker* worker, int64_t now, int64_t until_ns, int64_t last_id,
     Record** record, int* call,
@@ -196,8 +239,7 @@ cdef inline int core_claim(
         return NOTHING
     if head.due_ns > core.claim_limit_ns:
         return NOTHING
-    heap_remove(&core.heap, head)
-    admission_release(&core.admission, 1)
+    core_unqueue(core, head)
     table_claim(&core.table, head, now, worker.index)
     core_count_lateness(core, now - head.due_ns)
     if core.heap.size:

@@ -10,9 +10,9 @@ the bit without holding it lets the monitor go and starts again.
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, int64_t
 
-from .admission cimport admission_release
 from .base cimport taken
 from .core cimport (
+    MANUAL,
     USER,
     Core,
     core_emptied,
@@ -20,11 +20,13 @@ from .core cimport (
     core_now,
     core_spare,
     core_unfinished,
+    core_unqueue,
 )
-from .heap cimport heap_move, heap_remove
-from .intake cimport Intake
+from .heap cimport heap_move
+from .intake cimport Intake, Loose
 from .monitor cimport CALL_NOBODY, monitor_due_added, monitor_lock, monitor_signal, monitor_unlock
-from .platform cimport dp_aligned_free, dp_load32
+from .places cimport PATIENCE, ROOM, insist
+from .platform cimport dp_add64, dp_aligned_free, dp_load32
 from .table cimport table_request
 from .task cimport TaskFields, terminal
 from .types cimport (
@@ -35,6 +37,7 @@ from .types cimport (
     QUEUED,
     RUNNING,
     SHARED,
+    SLOTLESS,
     SUCCEEDED,
     Node,
     Record,
@@ -50,6 +53,7 @@ from duepool.errors import CancelRequested
 
 cdef extern from "pyslots.h":
     void dp_give_way(int by)
+    int dp_calls_left()
     PyObject* dp_call_lock(PyObject* method)
     object dp_new(PyTypeObject* type, object empty)
     object dp_take_error()
@@ -63,14 +67,8 @@ cdef extern from "Python.h":
     void Py_INCREF_raw "Py_INCREF"(PyObject* o) nogil
     void Py_DECREF_raw "Py_DECREF"(PyObject* o)
 
-# How often a step is begun again that a signal cut short before a terminal transition.
-cdef int PATIENCE = 100
-
 # How long a handshake may be kept from a task that has ended, in seconds.
 cdef double HANDSHAKE_S = 2.0
-
-# By how many frames the recursion limit gives way to a step that must not fail.
-cdef int ROOM = 200
 
 cdef object LockType = type(_thread.allocate_lock())
 cdef tuple EMPTY = ()
@@ -105,27 +103,6 @@ cdef int try_lock(object acquire) except -1:
         dp_give_way(-ROOM)
 
 
-cdef object insist(object step, tuple first, tuple again):
-    """Call ``step(*first)``, begun anew as ``step(*again)`` if a signal or the recursion limit cuts
-    it short; returns the exception that did, if it is to be raised in the end."""
-    cdef int attempt
-    interrupt = None
-    for attempt in range(PATIENCE):
-        if attempt:
-            dp_give_way(ROOM)
-        try:
-            step(*(again if attempt else first))
-            return interrupt
-        except RecursionError:
-            pass
-        except BaseException as error:
-            interrupt = error
-        finally:
-            if attempt:
-                dp_give_way(-ROOM)
-    return interrupt
-
-
 cdef object interruption(object error, object source, TaskFields task):
     """Log ``error``; it is returned if it is a KeyboardInterrupt."""
     try:
@@ -142,6 +119,7 @@ cdef object tell(object watchers, TaskFields task):
     callable raises is logged and stops nothing; returns the first KeyboardInterrupt among them,
     which may be a signal that was meant for this thread.
     """
+    cdef bint near
     interrupt = None
     if watchers is None:
         return None
@@ -151,11 +129,18 @@ cdef object tell(object watchers, TaskFields task):
     for watcher in <list>watchers:
         if type(watcher) is LockType:
             continue
+        # Near the recursion limit a watcher would be called and told nothing.
+        near = dp_calls_left() < ROOM
+        if near:
+            dp_give_way(ROOM)
         try:
             watcher(task)
         except BaseException as error:
             met = interruption(error, watcher, task)
             interrupt = met if interrupt is None else interrupt
+        finally:
+            if near:
+                dp_give_way(-ROOM)
     return interrupt
 
 
@@ -237,7 +222,9 @@ cdef class Ending(Intake):
         if place >= 0 and dp_is_list(<PyObject*>self.names):
             Py_INCREF_raw(<PyObject*>task.name)
             loose.name = dp_list_exchange(<PyObject*>self.names, place, <PyObject*>task.name)
-        loose.notify = core.admission.closed and not core_unfinished(core)
+        if core.clock_kind == MANUAL:
+            dp_add64(&core.telling, 1)
+        loose.notify = core.admission.closed and (core.hands_over or not core_unfinished(core))
 
     cdef object tidy(self, TaskFields task, Loose* loose, object shake):
         """After a terminal transition, outside the monitor: tell everyone, drop what it let go.
@@ -265,6 +252,8 @@ cdef class Ending(Intake):
         if loose.notify:
             later = self.notify()
             interrupt = later if interrupt is None else interrupt
+        if self.core.clock_kind == MANUAL:
+            dp_add64(&self.core.telling, -1)
         return interrupt
 
     cdef object shake_hands(self, TaskFields task, object shake):
@@ -274,6 +263,20 @@ cdef class Ending(Intake):
     cdef object notify(self):
         """Let everyone who waits for the engine look again; as ``insist``."""
         return insist(self.latch.notify, (), ())
+
+    cdef void drop_locked(self, TaskFields task, int64_t now, Loose* loose) noexcept nogil:
+        """QUEUED → CANCELLED for a task that has entered without a place. Monitor held."""
+        task.record.reason = 5
+        self.end_locked(task, CANCELLED, now, loose)
+
+    cdef int tidy_dropped(self, TaskFields task, Loose* loose) except -1:
+        """What follows from that, outside the monitor."""
+        body = task.take_body()
+        interrupt = self.tidy(task, loose, None)
+        del body
+        if interrupt is not None and not self.on_worker():
+            raise interrupt
+        return 0
 
     cdef int cancel_task(
         self, TaskFields task, int reason, bint bounded, int64_t later_than
@@ -310,8 +313,7 @@ cdef class Ending(Intake):
             break
         ours = state == QUEUED and not (bounded and record.due_ns <= later_than)
         if ours:
-            heap_remove(&core.heap, record)
-            admission_release(&core.admission, 1)
+            core_unqueue(core, record)
             record.reason = reason
             self.end_locked(task, CANCELLED, core_now(core, given), &loose)
             loose.call = core_emptied(core)
@@ -326,6 +328,9 @@ cdef class Ending(Intake):
             dp_aligned_free(spare)
             interrupt = self.tidy(task, &loose, shake)
             del body
+            if core.admission.in_line:
+                later = self.tell_room()
+                interrupt = later if interrupt is None else interrupt
         else:
             if shake is not None:
                 release_lock(shake.release)
@@ -336,10 +341,6 @@ cdef class Ending(Intake):
         if ours or (state == RUNNING and not bounded):
             return 1
         return 2 if state == CANCELLED or state == CANCEL_REQUESTED else 0
-
-    cdef bint on_worker(self) noexcept:
-        """Is this thread one of the engine's workers? Told by ``running``."""
-        return False
 
     cdef int fail_queued(self, TaskFields task, object error) except -1:
         """QUEUED → FAILED: the workers' initializer failed before the task could run."""
@@ -361,8 +362,7 @@ cdef class Ending(Intake):
         if mine:
             # The outcome of a QUEUED task is None, which is never freed: a plain store.
             task.outcome = failure
-            heap_remove(&core.heap, &task.record)
-            admission_release(&core.admission, 1)
+            core_unqueue(core, &task.record)
             self.end_locked(task, FAILED, core_now(core, core.last_now_ns), &loose)
             loose.call = core_emptied(core)
         monitor_unlock(&core.monitor)
@@ -370,6 +370,8 @@ cdef class Ending(Intake):
             body = task.take_body()
             self.tidy(task, &loose, shake)
             del body
+            if core.admission.in_line:
+                self.tell_room()
         elif shake is not None:
             release_lock(shake.release)
         return 0
@@ -405,6 +407,30 @@ cdef class Ending(Intake):
         cancelled.sort(key=_order)
         return cancelled
 
+    def cancel_only_queued(self, task, int reason=1):
+        """Cancel a task of this engine if it is QUEUED; False, and nothing happens, if it has
+        started or ended."""
+        return self.cancel_task(self.mine(task), reason, True, -1) == 1
+
+    def cancel_runs(self):
+        """Cancel every QUEUED run of a job, because the engine is closed; how many."""
+        cdef Py_ssize_t count = 0
+        interrupt = None
+        self.alive()
+        if not self.core.runs_queued:
+            return 0
+        for task in self.tasks(TaskState.QUEUED):
+            if not (<TaskFields>task).record.flags & SLOTLESS:
+                continue
+            try:
+                if self.cancel_task(<TaskFields>task, 4, True, -1) == 1:
+                    count += 1
+            except BaseException as error:
+                interrupt = error if interrupt is None else interrupt
+        if interrupt is not None:
+            raise interrupt
+        return count
+
     def request_all(self, int reason=4):
         """Ask every running body to stop; returns how many were asked now."""
         cdef Py_ssize_t count = 0
@@ -419,13 +445,20 @@ cdef class Ending(Intake):
             raise interrupt
         return count
 
+    def move_to(self, task, due_ns):
+        """Give a QUEUED task the due time ``due_ns`` (now, if that has passed); False once it has
+        started, or where a closed engine would never run it."""
+        return self.move(self.mine(task), due_ns, True, None)
+
     def reschedule_ns(self, task, int64_t delay_ns, shown=None):
         """Give a QUEUED task a new due time, ``delay_ns`` from now; False once it has started."""
-        cdef TaskFields mine = self.mine(task)
+        return self.move(self.mine(task), delay_ns, False, shown)
+
+    cdef object move(self, TaskFields mine, int64_t value, bint absolute, object shown):
         cdef Core* core = self.core
-        cdef int64_t now, given = 0
+        cdef int64_t now, due = 0, given = 0
         cdef int call = CALL_NOBODY
-        cdef bint queued, far
+        cdef bint queued, far = False
         if terminal(dp_load32(&mine.record.state)):
             return False
         self.alive()
@@ -434,12 +467,16 @@ cdef class Ending(Intake):
         monitor_lock(&core.monitor)
         now = core_now(core, given)
         queued = mine.record.state == QUEUED
-        if core.claim_limit_ns != never() and delay_ns > core.claim_limit_ns - now:
+        if absolute:
+            due = max(now, value)
+        else:
+            far = value > never() - now
+            due = never() if far else now + value
+        if due > core.claim_limit_ns:
             queued = False  # a closed engine would neither run it then nor cancel it
-        far = delay_ns > never() - now
         if queued and not far:
-            heap_move(&core.heap, &mine.record, now + delay_ns)
-            call = monitor_due_added(&core.monitor, mine.record.due_ns)
+            heap_move(&core.heap, &mine.record, due)
+            call = monitor_due_added(&core.monitor, due)
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         if queued and far:

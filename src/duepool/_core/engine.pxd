@@ -1,7 +1,8 @@
 """The top classes of the compiled engine; for the words of the guards see ``base.pxd``."""
 
 from .core cimport Core
-from .running cimport Running, Seat
+from .handing cimport Handing
+from .running cimport Seat
 from .task cimport TaskFields
 
 
@@ -19,7 +20,7 @@ cdef class Handle:
     cdef int leave(self, Seat seat) except -1
 
 
-cdef class Engine(Running):
+cdef class Engine(Handing):
     pass
 
 

@@ -5,9 +5,10 @@ from typing_extensions import disjoint_base
 
 from duepool._core.clock import Cell as Cell
 from duepool._core.clock import monotonic_ns as monotonic_ns
-from duepool._core.running import Running
+from duepool._core.handing import Handing
 from duepool._core.running import current_task as current_task
 from duepool._core.running import frame_depth as frame_depth
+from duepool._core.running import framed as framed
 from duepool._core.task import TaskFields
 from duepool._values import EngineConfig, TaskState, TaskView
 
@@ -20,6 +21,7 @@ __all__ = [
     "TaskBase",
     "current_task",
     "frame_depth",
+    "framed",
     "monotonic_ns",
 ]
 
@@ -48,7 +50,7 @@ class Handle:
     def keep(self, engine: Engine) -> None: ...
 
 @final
-class Engine(Running):
+class Engine(Handing):
     def __init__(self, config: EngineConfig) -> None: ...
     def close(self, mode: int) -> int: ...
     def is_quiet(self) -> bool: ...

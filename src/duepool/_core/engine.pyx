@@ -42,6 +42,7 @@ from .core cimport (
     core_unfinished,
     core_would_block_all,
 )
+from .handing cimport Handing
 from .monitor cimport (
     CALL_LEADER,
     CALL_NOBODY,
@@ -52,7 +53,7 @@ from .monitor cimport (
     monitor_unlock,
 )
 from .platform cimport dp_add64, dp_load32, dp_now_ns
-from .running cimport Frame, Running, Seat, frame_of, top_frame
+from .running cimport Frame, Seat, frame_of, top_frame
 from .task cimport TaskFields, terminal
 from .types cimport NS_PER_S, SHARED
 
@@ -60,7 +61,7 @@ import logging
 import weakref
 
 from duepool._core.clock import monotonic_ns
-from duepool._core.running import current_task, frame_depth
+from duepool._core.running import current_task, frame_depth, framed
 from duepool._values import (
     TaskState,
     check_body,
@@ -79,6 +80,7 @@ __all__ = [
     "TaskBase",
     "current_task",
     "frame_depth",
+    "framed",
     "monotonic_ns",
 ]
 
@@ -167,7 +169,8 @@ cdef class TaskBase(TaskFields):
         cdef bint own = False
         cdef int answer = WAIT_COUNTED
         while frame != NULL:
-            if frame.engine == <PyObject*>engine and mine == NULL:
+            # A body that runs elsewhere holds no worker up.
+            if frame.engine == <PyObject*>engine and mine == NULL and frame.worker >= -1:
                 mine = frame
             if frame.task == <PyObject*>self:
                 own = True
@@ -343,7 +346,7 @@ cdef class Handle:
 
 
 @cython.final
-cdef class Engine(Running):
+cdef class Engine(Handing):
     """One scheduler's engine; see the module for what it guarantees."""
 
     def __init__(self, config):
@@ -376,6 +379,9 @@ cdef class Engine(Running):
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         interrupt = self.notify()
+        if core.admission.in_line:
+            later = self.tell_room()
+            interrupt = later if interrupt is None else interrupt
         if interrupt is not None:
             raise interrupt
         return limit
@@ -410,7 +416,7 @@ cdef class Engine(Running):
         cdef Core* core = self.core
         cdef Frame* frame = frame_of(self)
         cdef int answer = WAIT_COUNTED
-        if frame == NULL:
+        if frame == NULL or frame.worker < -1:
             return WAIT_FREE
         self.alive()
         monitor_lock(&core.monitor)
@@ -454,6 +460,7 @@ cdef class Engine(Running):
         if core.generation != generation_now() or self.max_workers == 0:
             return
         self.close(0)
+        self.cancel_runs()
         monitor_lock(&core.monitor)
         unfinished = core_unfinished(core)
         monitor_unlock(&core.monitor)
@@ -477,16 +484,17 @@ cdef class SchedulerBase:
         """Run ``fn`` once ``delay`` seconds have passed."""
         cdef Engine engine = ready(self)
         if dp_plain_function(<PyObject*>fn) != 1:
-            check_body(fn)
+            check_body(fn, engine.coroutines)
         return engine.admit(
             None, DUE_AFTER, delay_of(engine, delay), fn, args, kwargs if kwargs else None, delay
         )
 
     def submit_at_ns(self, due_ns, fn, /, *args, **kwargs):
         """Run ``fn`` at the instant ``due_ns`` of the scheduler's clock."""
+        cdef Engine engine = ready(self)
         if dp_plain_function(<PyObject*>fn) != 1:
-            check_body(fn)
-        return ready(self).admit(
+            check_body(fn, engine.coroutines)
+        return engine.admit(
             None, DUE_AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs if kwargs else None, due_ns
         )
 
@@ -496,7 +504,7 @@ cdef class SchedulerBase:
         calls = read_calls(calls)
         for fn, _ in calls:
             if dp_plain_function(<PyObject*>fn) != 1:
-                check_body(fn)
+                check_body(fn, engine.coroutines)
         return engine.submit_bodies(None, calls, delay_of(engine, delay), delay)
 
     def cancel(self, task_or_id):

@@ -16,7 +16,7 @@ None of this takes a lock: every function must be called with the monitor held.
 from libc.stdint cimport int64_t, uint64_t
 
 from .platform cimport dp_top_bit
-from .types cimport Node, Record
+from .types cimport SLOTLESS, Node, Record
 
 cdef enum:
     FIRST_BITS = 8                    # the first segment has 2**FIRST_BITS places
@@ -152,3 +152,31 @@ cdef inline void heap_move(Heap* heap, Record* record, int64_t due_ns) noexcept 
     node.due_ns = due_ns
     node.record = record
     heap_settle(heap, record.place, node)
+
+
+cdef inline Record* heap_first_held(Heap* heap) noexcept nogil:
+    """The first record that holds a place of the capacity; NULL if none does.
+
+    It looks below runs of jobs only, so that it costs O(1 + runs that sort before the answer). Call
+    with the monitor held.
+    """
+    cdef int64_t index = 0
+    cdef Node* node
+    cdef Node best
+    best.record = NULL
+    if heap.size == 0:
+        return NULL
+    while True:
+        node = heap_at(heap, index)
+        if best.record == NULL or node_before(node, &best):
+            if not node.record.flags & SLOTLESS:
+                best = node[0]
+            elif 4 * index + 1 < heap.size:
+                index = 4 * index + 1
+                continue
+        # Up past last children, then to the next sibling.
+        while index > 0 and (index & 3 == 0 or index + 1 >= heap.size):
+            index = (index - 1) >> 2
+        if index == 0:
+            return best.record
+        index += 1

@@ -12,16 +12,32 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 
-from .admission cimport FULL
+from .admission cimport ADMITTED, CLOSED, FULL, QUOTA_FULL
 from .base cimport Chunk
-from .core cimport DUE_AFTER, DUE_NOW, NO_ROOM, PAST, TOO_FAR, USER, Core, core_check
+from .core cimport (
+    AHEAD,
+    DROPPED,
+    DUE_AFTER,
+    DUE_NOW,
+    ENTER,
+    HERE,
+    NO_ROOM,
+    PAST,
+    RUN,
+    TOO_FAR,
+    TRY,
+    USER,
+    Core,
+    core_check,
+    core_count_lateness,
+)
 from .heap cimport heap_adopt, heap_next_segment, heap_push
-from .lookup cimport Lookup
 from .monitor cimport CALL_NOBODY, monitor_due_added, monitor_lock, monitor_signal, monitor_unlock
+from .places cimport Places
 from .platform cimport dp_aligned_alloc, dp_aligned_free
-from .table cimport table_add
+from .table cimport table_add, table_claim
 from .task cimport TaskFields
-from .types cimport CHUNK_SIZE, Node, Record, Slots
+from .types cimport CHUNK_SIZE, SLOTLESS, Node, Record, Slots
 
 import logging
 
@@ -44,7 +60,7 @@ cdef tuple EMPTY = ()
 cdef object MAX_NS = 2**63 - 1
 
 
-cdef class Intake(Lookup):
+cdef class Intake(Places):
     """The submitting half of an engine."""
 
     cdef TaskFields new_task(self, object name, object fn, object args, object kwargs):
@@ -60,45 +76,81 @@ cdef class Intake(Lookup):
                 task.context = context
         return task
 
-    cdef TaskFields admit(
+    cdef object admit(
         self, object name, int kind, int64_t value, object fn, object args, object kwargs,
-        object shown,
+        object shown, int32_t tenant=-1, int mode=ENTER, object context=...,
     ):
+        """Admit one body and return its task; for the modes see ``duepool._values``. None where
+        TRY and AHEAD find it full and RUN finds it closed, or what the overload policy gives."""
         cdef Core* core = self.core
         cdef int64_t now = 0, due = 0, given = 0
         cdef int code, call = CALL_NOBODY
         cdef TaskFields task
+        cdef Loose loose
         self.alive()
         if dp_plain_function(<PyObject*>fn) != 1:
-            check_body(fn)
+            check_body(fn, self.coroutines)
         task = self.new_task(name, fn, args, kwargs)
-        if core.hired < core.max_workers:
+        if mode != ENTER:
+            if context is not ...:
+                task.context = context
+            if mode == RUN:
+                task.record.flags = SLOTLESS
+        task.record.tenant = tenant
+        if core.hired < core.max_workers and mode != HERE and mode != DROPPED:
             self.hire(1)
         if name is not None and self.names is None:
             self.keep_names()
         if core.clock_kind == USER:
-            given = self.read_clock(True)
+            given = self.read_clock(mode != RUN)
         while True:
             monitor_lock(&core.monitor)
-            code = core_check(core, 1, kind, value, given, &now, &due)
-            if code == 0:
-                self.enter_locked(&task.record, <PyObject*>task, now, due)
-                call = monitor_due_added(&core.monitor, due)
+            code = core_check(core, 1, kind, value, given, tenant, mode, &now, &due)
+            if code == ADMITTED:
+                self.enter_locked(&task.record, <PyObject*>task, now, due, mode)
+                if mode == DROPPED:
+                    self.drop_locked(task, now, &loose)
+                elif mode != HERE:
+                    call = monitor_due_added(&core.monitor, due)
             monitor_unlock(&core.monitor)
-            if code == 0:
+            if code == ADMITTED:
                 monitor_signal(&core.monitor, call)
+                if mode == DROPPED:
+                    self.tidy_dropped(task, &loose)
                 return task
-            if code != NO_ROOM:
-                self.refuse(code, 1, value, now, shown)
-            self.prepare(1)
+            if code == NO_ROOM:
+                self.prepare(1)
+                continue
+            if code == CLOSED and mode == RUN:
+                return None
+            if code == FULL or code == QUOTA_FULL:
+                if mode == TRY or mode == AHEAD:
+                    return None
+                if mode == ENTER and self.on_full is not None:
+                    return self.on_full(
+                        self, (name, kind, value, [(fn, args, kwargs)], shown, tenant, False)
+                    )
+            self.refuse(code, 1, value, now, shown, tenant)
+
+    cdef void drop_locked(self, TaskFields task, int64_t now, Loose* loose) noexcept nogil:
+        """End a task that has just entered; see ``ending``. Monitor held."""
+
+    cdef int tidy_dropped(self, TaskFields task, Loose* loose) except -1:
+        """What follows from that, outside the monitor."""
+        return 0
 
     cdef void enter_locked(
-        self, Record* record, PyObject* task, int64_t now, int64_t due
+        self, Record* record, PyObject* task, int64_t now, int64_t due, int mode
     ) noexcept nogil:
-        """Give the task its id, its slot and its place in the heap. Monitor held, GIL too."""
+        """Give the task its id, its slot and its place in the heap. Monitor held, GIL too.
+
+        HERE: the calling thread has it claimed at once. DROPPED: it is about to end.
+        """
+        cdef Core* core = self.core
         cdef Slots* slots = self.tail
+        cdef int64_t most = core.table.max_queued
         record.due_ns = due
-        table_add(&self.core.table, record, now)
+        table_add(&core.table, record, now)
         record.slots = slots
         Py_INCREF_raw(task)
         dp_list_publish(<PyObject*>slots.refs, (record.id - 1) & (CHUNK_SIZE - 1), task)
@@ -108,10 +160,20 @@ cdef class Intake(Lookup):
             self.tail = slots.following
             if self.tail == NULL:
                 self.newest = NULL  # this chunk may be gone before the next is prepared
-        self.core.prepared -= 1
-        heap_push(&self.core.heap, record)
+        core.prepared -= 1
+        if mode == HERE or mode == DROPPED:
+            core.table.max_queued = most  # it never stands in the queue
+        if mode == HERE:
+            table_claim(&core.table, record, now, -1)
+            core_count_lateness(core, 0)
+        elif mode != DROPPED:
+            if mode == RUN:
+                core.runs_queued += 1
+            heap_push(&core.heap, record)
 
-    cdef int refuse(self, int code, int64_t k, int64_t value, int64_t now, object shown) except -1:
+    cdef int refuse(
+        self, int code, int64_t k, int64_t value, int64_t now, object shown, int32_t tenant
+    ) except -1:
         """Raise why ``k`` tasks were not admitted."""
         if code == TOO_FAR:
             raise due_overflow("delay", shown, now)
@@ -119,6 +181,10 @@ cdef class Intake(Lookup):
             raise _refusals.past(value, now)
         if code == FULL:
             raise _refusals.full(self.core.admission.capacity, k)
+        if code == QUOTA_FULL:
+            raise _refusals.full_quota(
+                self.config.face.tenant_names[tenant], self.core.admission.quotas[tenant].limit, k
+            )
         if self.broken is not None:
             raise _refusals.broken(self.broken)
         raise _refusals.closed()
@@ -242,33 +308,34 @@ cdef class Intake(Lookup):
         self.latch.notify()
         return live
 
-    def submit_as(self, name, int kind, value, fn, args, kwargs, shown=None):
-        """Admit ``fn(*args, **kwargs)``; see ``duepool._values`` for ``kind`` and ``value``, of
-        which ``shown`` is what the caller gave."""
-        if value > MAX_NS:
-            raise due_overflow("delay", shown, self.now_ns())
-        return self.admit(name, kind, value, fn, args, kwargs, shown)
-
-    def submit_many_as(self, name, calls, delay, shown=None):
+    def submit_many_as(self, name, calls, delay, shown=None, int32_t tenant=-1, int mode=ENTER):
         """Admit each of ``calls`` (a callable or ``(fn, *args)``), all or none, ``delay``
         nanoseconds from now."""
         bodies = read_calls(calls)
         for fn, _ in bodies:
             if dp_plain_function(<PyObject*>fn) != 1:
-                check_body(fn)
+                check_body(fn, self.coroutines)
         if delay > MAX_NS:
             raise due_overflow("delay", shown, self.now_ns())
-        return self.submit_bodies(name, bodies, delay, shown)
+        return self.submit_bodies(name, bodies, delay, shown, tenant, mode)
 
-    cdef list submit_bodies(self, object name, list bodies, int64_t delay_ns, object shown):
-        """Admit each (fn, args) of ``bodies``, which were checked, all or none."""
+    cdef object submit_bodies(
+        self, object name, list bodies, int64_t delay_ns, object shown, int32_t tenant=-1,
+        int mode=ENTER,
+    ):
+        """Admit each (fn, args) of ``bodies``, which were checked, all or none. None where TRY and
+        AHEAD find it full, or what the overload policy gives."""
         cdef Core* core = self.core
         cdef list tasks = []
         cdef int64_t now = 0, due = 0, given = 0, k, i
         cdef int code, call = CALL_NOBODY
+        cdef int kind = DUE_AFTER if delay_ns else DUE_NOW
+        cdef TaskFields task
         self.alive()
         for fn, args in bodies:
-            tasks.append(self.new_task(name, fn, args, None))
+            task = self.new_task(name, fn, args, None)
+            task.record.tenant = tenant
+            tasks.append(task)
         k = len(tasks)
         if core.hired < core.max_workers:
             self.hire(k)
@@ -278,20 +345,27 @@ cdef class Intake(Lookup):
             given = self.read_clock(True)
         while True:
             monitor_lock(&core.monitor)
-            code = core_check(
-                core, k, DUE_AFTER if delay_ns else DUE_NOW, delay_ns, given, &now, &due
-            )
-            if code == 0 and k:
+            code = core_check(core, k, kind, delay_ns, given, tenant, mode, &now, &due)
+            if code == ADMITTED and k:
                 for i in range(k):
                     self.enter_locked(
                         &(<TaskFields>dp_list_peek(<PyObject*>tasks, i)).record,
-                        dp_list_peek(<PyObject*>tasks, i), now, due,
+                        dp_list_peek(<PyObject*>tasks, i), now, due, mode,
                     )
                 call = monitor_due_added(&core.monitor, due)
             monitor_unlock(&core.monitor)
-            if code == 0:
+            if code == ADMITTED:
                 monitor_signal(&core.monitor, call)
                 return tasks
-            if code != NO_ROOM:
-                self.refuse(code, k, delay_ns, now, shown)
-            self.prepare(k)
+            if code == NO_ROOM:
+                self.prepare(k)
+                continue
+            if code == FULL or code == QUOTA_FULL:
+                if mode == TRY or mode == AHEAD:
+                    return None
+                if mode == ENTER and self.on_full is not None:
+                    calls = [(fn, args, None) for fn, args in bodies]
+                    return self.on_full(
+                        self, (name, kind, delay_ns, calls, shown, tenant, True)
+                    )
+            self.refuse(code, k, delay_ns, now, shown, tenant)

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from .base cimport Chunk, EngineBase, taken
 from .core cimport LATENESS_BUCKETS, Core
 from .monitor cimport monitor_lock, monitor_unlock
-from .platform cimport dp_load32
+from .platform cimport dp_load32, dp_load64
 from .table cimport Ended
 from .task cimport TaskFields, terminal
 from .types cimport (
@@ -236,12 +236,14 @@ cdef class Lookup(EngineBase):
         cdef int64_t lateness[LATENESS_BUCKETS]
         cdef int64_t numbers[6]
         cdef int64_t admitted, rejected, max_queued, wakeups, clock_errors, carries, largest
+        cdef int64_t telling
         cdef uint64_t total
         cdef int32_t live, inside
         cdef bint closed
         cdef int i, used = 0
         self.alive()
         monitor_lock(&core.monitor)
+        telling = dp_load64(&core.telling)
         for i in range(6):
             numbers[i] = core.table.counts[i]
         admitted = core.table.next_id - 1
@@ -279,4 +281,5 @@ cdef class Lookup(EngineBase):
             (int(carries) << 64) + total,
             largest,
             tuple([lateness[i] for i in range(used)]),
+            telling,
         )

@@ -99,6 +99,15 @@ static inline PyObject *dp_call_lock(PyObject *method) {
     return result;
 }
 
+/* How many nested Python calls this thread may still make. */
+static inline int dp_calls_left(void) {
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyThreadState_Get()->py_recursion_remaining;
+#else
+    return PyThreadState_Get()->recursion_remaining;
+#endif
+}
+
 /* Let the recursion limit give way by `by` (negative: take it back) for a step that must not fail. */
 static inline void dp_give_way(int by) { Py_SetRecursionLimit(Py_GetRecursionLimit() + by); }
 

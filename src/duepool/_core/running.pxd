@@ -14,6 +14,12 @@ cdef extern from "frames.h":
         PyObject* task
         Frame* below
         int worker
+        bint concluded
+
+
+cdef enum:
+    # Frame.worker of a body that runs neither on an own worker nor in tick().
+    ELSEWHERE = -3
 
 
 cdef class Seat:
@@ -33,9 +39,14 @@ cdef class Running(Ending):
         self, TaskFields task, Seat seat, Frame* frame, Record** following) except -1
     cdef bint perform(self, TaskFields task, Seat seat, Frame* frame) except -1
     cdef int settle(self, TaskFields task, Seat seat) except -1
+    cdef int dispatch(self, Seat seat, Frame* frame) except -1
+    cdef int give(self, TaskFields task, Seat seat, Frame* frame) except -1
     cdef int call_framed(self, object prepare, int index) except -1
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error)
 
 
+cdef void push_frame(Frame* frame) noexcept nogil
+cdef void pop_frame(Frame* frame) noexcept nogil
 cdef Frame* top_frame() noexcept nogil
+cdef TaskFields task_at(Record* record)
 cdef Frame* frame_of(object engine) noexcept

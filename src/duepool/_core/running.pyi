@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, final
 
 from duepool._core.ending import Ending
@@ -6,6 +7,9 @@ __pyx_capi__: dict[str, object]
 
 def current_task() -> Any: ...
 def frame_depth() -> int: ...
+def framed(
+    task: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
+) -> Any: ...
 
 @final
 class Seat:

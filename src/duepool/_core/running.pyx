@@ -25,11 +25,20 @@ from .core cimport (
     core_now,
     core_spare,
 )
-from .ending cimport Ending, Loose
+from .ending cimport Ending
+from .intake cimport Loose
 from .monitor cimport CALL_NOBODY, monitor_lock, monitor_signal, monitor_unlock
 from .platform cimport dp_aligned_free, dp_now_ns
 from .task cimport TaskFields, terminal
-from .types cimport CHUNK_SIZE, RUNNING, SHARED, SUCCEEDED, Node, Record, never
+from .types cimport (
+    CHUNK_SIZE,
+    RUNNING,
+    SHARED,
+    SUCCEEDED,
+    Node,
+    Record,
+    never,
+)
 
 import logging
 
@@ -48,6 +57,8 @@ cdef extern from "frames.h":
     Frame* dp_top
     void dp_push_frame(Frame* frame) nogil
     void dp_pop_frame(Frame* frame) nogil
+    object dp_framed_function()
+
 
 cdef object logger = logging.getLogger("duepool")
 
@@ -76,19 +87,38 @@ def frame_depth():
     return depth
 
 
+cdef void push_frame(Frame* frame) noexcept nogil:
+    """Make ``frame`` the innermost of this thread."""
+    dp_push_frame(frame)
+
+
+cdef void pop_frame(Frame* frame) noexcept nogil:
+    """Take ``frame``, the innermost, away."""
+    dp_pop_frame(frame)
+
+
 cdef Frame* top_frame() noexcept nogil:
     """The innermost frame of this thread, or NULL."""
     return dp_top
 
 
+framed = dp_framed_function()
+
+
 cdef Frame* frame_of(object engine) noexcept:
-    """The innermost frame of ``engine`` on this thread, or NULL; NULL in a fork."""
+    """The innermost frame of ``engine`` on this thread (one of its workers or its ``tick()`` before
+    a body that runs elsewhere), or NULL; NULL in a fork."""
     cdef Frame* frame = dp_top
     if (<EngineBase>engine).core.generation != generation_now():
         return NULL
-    while frame != NULL and frame.engine != <PyObject*>engine:
+    cdef Frame* elsewhere = NULL
+    while frame != NULL:
+        if frame.engine == <PyObject*>engine:
+            if frame.worker != ELSEWHERE:
+                return frame
+            elsewhere = frame if elsewhere == NULL else elsewhere
         frame = frame.below
-    return frame
+    return elsewhere
 
 
 @cython.final
@@ -137,6 +167,9 @@ cdef class Running(Ending):
         monitor_unlock(&core.monitor)
         monitor_signal(&core.monitor, call)
         dp_aligned_free(spare)
+        seat.interrupt = None
+        if answer == CLAIMED and core.admission.in_line:
+            seat.interrupt = self.tell_room()
         return answer
 
     cdef int work(self, Seat seat) except -1:
@@ -151,6 +184,8 @@ cdef class Running(Ending):
         frame.worker = seat.worker.index
         dp_push_frame(&frame)
         try:
+            if self.hand is not None:
+                return self.dispatch(seat, &frame)
             answer = self.claim(seat, -1, never(), &record)
             while answer == CLAIMED:
                 task = task_at(record)
@@ -203,6 +238,9 @@ cdef class Running(Ending):
                 monitor_signal(&core.monitor, call)
                 dp_aligned_free(spare)
                 self.tidy(task, &loose, None)
+                seat.interrupt = None
+                if answer == CLAIMED and core.admission.in_line:
+                    self.tell_room()
                 return answer
         self.settle(task, seat)
         seat.result = None
@@ -255,11 +293,17 @@ cdef class Running(Ending):
         frame.worker = -1
         dp_push_frame(&frame)
         try:
-            while self.claim(seat, now, last_id, &record) == CLAIMED:
+            while self.hand is None or self.hand.ready(False):
+                if self.claim(seat, now, last_id, &record) != CLAIMED:
+                    if self.hand is not None:
+                        self.hand.unready()
+                    break
                 task = task_at(record)
-                if not self.perform(task, seat, &frame):
-                    self.alive()  # says that this is a fork
-                self.settle(task, seat)
+                if self.hand is not None:
+                    self.give(task, seat, &frame)
+                elif self.perform(task, seat, &frame):
+                    self.settle(task, seat)
+                self.alive()  # a body may have forked
                 error = seat.error
                 seat.error = None
                 seat.result = None
@@ -294,7 +338,6 @@ cdef class Running(Ending):
         """Run a claimed task's body and release it and its arguments; what came of it is on the
         seat. False in a process that the body forked: there the task is the parent's."""
         cdef PyObject* raised = NULL
-        seat.interrupt = None
         seat.error = None
         seat.result = None
         try:
@@ -316,7 +359,9 @@ cdef class Running(Ending):
         error = seat.error
         for _attempt in range(3):
             try:
-                seat.interrupt = self.finish(task, seat.result, error)
+                later = self.finish(task, seat.result, error)
+                if seat.interrupt is None:
+                    seat.interrupt = later
                 return 0
             except BaseException as unforeseen:  # out of memory; everything else is met in there
                 if terminal(task.record.state):
@@ -325,6 +370,14 @@ cdef class Running(Ending):
                 error = unforeseen if error is None else error
         return 0
 
+    cdef int dispatch(self, Seat seat, Frame* frame) except -1:
+        """Claim and hand over until nothing is due; see ``handing``."""
+        raise NotImplementedError
+
+    cdef int give(self, TaskFields task, Seat seat, Frame* frame) except -1:
+        """Hand a claimed task's body over; see ``handing``."""
+        raise NotImplementedError
+
     cdef object call_body(self, TaskFields task, Seat seat, Frame* frame, PyObject** error):
         cdef PyObject* result
         cdef object fn = task.fn
@@ -332,6 +385,10 @@ cdef class Running(Ending):
         cdef object kwargs = task.kwargs
         cdef object context = task.context
         cdef bint fresh = False
+        if self.call_hook is not None:
+            args = (task, fn, args, {} if kwargs is None else kwargs)
+            fn = self.call_hook
+            kwargs = None
         if self.copy_context:
             if context is None:
                 context = seat.scratch

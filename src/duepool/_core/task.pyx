@@ -33,6 +33,7 @@ cdef class TaskFields:
         self.record.state = FRESH
         self.record.worker = -2
         self.record.blocked = 0
+        self.record.tenant = -1
         self.record.reason = 0
         self.record.flags = 0
 

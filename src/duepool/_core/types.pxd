@@ -18,8 +18,12 @@ cdef enum:
     FRESH = 6
 
 cdef enum:
-    # Record.flags: a handshake was shared; every terminal transition is made holding it.
+    # Record.flags. A handshake was shared; every terminal transition is made holding it.
     SHARED = 1
+    # A job's run: it holds no place of the capacity, its job does.
+    SLOTLESS = 2
+    # Somebody is about to make the terminal transition of a run that was handed over.
+    CONCLUDING = 4
 
 cdef enum:
     NS_PER_S = 1000000000
@@ -54,6 +58,7 @@ cdef struct Record:
     int32_t state
     int32_t worker        # who ran it; -1 the caller of tick(), -2 nobody yet
     int32_t blocked       # workers that are counted as blocked on this task
+    int32_t tenant        # whose quota it counts on while queued; -1: nobody's
     uint8_t reason        # index into duepool._values.REASONS
     uint8_t flags
 

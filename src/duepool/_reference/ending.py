@@ -29,6 +29,7 @@ class Ending:
         "begun",
         "error",
         "failure",
+        "freed",
         "interrupt",
         "known",
         "over",
@@ -49,10 +50,12 @@ class Ending:
         self.shaking = False  # the handshake has begun to be told
         self.shaken = False  # it was told
         self.tried = False  # the clock was asked for the time of the end
-        self.quiet = False  # it left a closed engine without work
+        self.quiet = False  # whoever waits for a closed engine to end must look again
+        self.freed = False  # a place got free by it
         self.watchers: list[Watcher] = []
         self.at = 0  # how many of them were called
-        self.interrupt: KeyboardInterrupt | None = None  # the first one met while all were told
+        # The first KeyboardInterrupt met while all were told, or what cut the room's telling short.
+        self.interrupt: BaseException | None = None
         self.waste: list[Any] = []  # references to drop outside the monitor, when all are told
         self.known = False  # the body has ended: the next three say how
         self.value: Any = None  # what the body returned
@@ -105,7 +108,7 @@ class Ending:
         self.at = 0
 
     def rethrow(self) -> None:
-        """Raise the first KeyboardInterrupt that was met while all were told."""
+        """Raise what was met while all were told."""
         interrupt, self.interrupt = self.interrupt, None
         if interrupt is not None:
             try:
@@ -116,7 +119,7 @@ class Ending:
     def _met(self, source: object, task: Any, error: BaseException) -> None:
         """Report what ``source`` raised, or a signal handler meanwhile."""
         if self.interrupt is None and is_a(error, KeyboardInterrupt):
-            self.interrupt = error  # type: ignore[assignment]
+            self.interrupt = error
         try:
             report_callback(source, task, error)
         except KeyboardInterrupt as another:

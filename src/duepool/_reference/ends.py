@@ -6,7 +6,10 @@ then the callables, each once and in the order of adding. The first KeyboardInte
 way is raised when all is done, but on a worker it is only logged. A cancelled task's body and
 arguments are freed last of all.
 
-Costs: a cancel O(log n); ``cancel_queued`` O(n log n), in holds of O(log n) but for one O(n) copy.
+Where that made room, whoever waits for it is told too (see ``room`` in ``EngineConfig``).
+
+Costs: a cancel O(log n); ``cancel_queued`` and ``cancel_runs`` O(n log n), in holds of O(log n) but
+for one O(n) copy; ``oldest`` O(1 + m log m) with m tasks that order before its answer.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +17,15 @@ from contextlib import nullcontext
 from typing import Any
 
 from duepool import _refusals
-from duepool._values import MAX_NS, NS_PER_S, due_overflow
+from duepool._values import (
+    BY_SHUTDOWN,
+    BY_USER,
+    MAX_NS,
+    NS_PER_S,
+    EngineConfig,
+    due_overflow,
+    instant_ns,
+)
 
 from .ending import Ending
 from .handle import Handle
@@ -43,6 +54,12 @@ class Ends(Steps):
 
     handle: Handle
     _reader: Reader
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            config.capacity, config.history, tuple(config.quotas), config.hand is not None
+        )
+        self.config = config  # constant
 
     def on_worker(self) -> bool:
         """The calling thread is a worker of this engine."""
@@ -103,6 +120,36 @@ class Ends(Steps):
         ended.sort(key=lambda task: (task.due_ns, task.id))
         return ended
 
+    def cancel_only_queued(self, task: Any, reason: int = BY_USER) -> bool:
+        """Cancel a task if it is queued; False, and nothing happens, if it has started or ended."""
+        record: Record = task._record
+        if record.state != QUEUED:
+            return False
+        self.handle.refuse_fork()
+        return self._drop_queued(task, Ending(), CANCELLED, self._reader.lenient(), reason)
+
+    def cancel_runs(self) -> int:
+        """Cancel every queued run of a job, because the engine is closed; how many. As
+        ``cancel_queued`` for what is raised on the way."""
+        self.handle.refuse_fork()
+        count = 0
+        cut: BaseException | None = None
+        for task in self._queued_tasks(None, only_runs=True):
+            try:
+                count += self.cancel_only_queued(task, BY_SHUTDOWN)
+            except BaseException as error:
+                cut = error if cut is None else cut
+        _raise(cut)
+        return count
+
+    def oldest(self, tenant: int = -1) -> Any:
+        """The queued task that is first by (due, id) among those that hold a place (of a tenant's
+        quota, if given); None without one."""
+        self.handle.refuse_fork()
+        with self.monitor.lock():
+            record = self.heap.first_held(tenant)
+            return None if record is None else record.task
+
     def request_all(self, reason: int = 4) -> int:
         """Ask every running body to stop; how many had not been asked. What is raised on the way
         is raised when all are asked."""
@@ -143,13 +190,38 @@ class Ends(Steps):
             raise due_overflow("delay", shown, now)
         return False
 
-    def _queued_tasks(self, later_than: int | None) -> Iterator[Any]:
-        """The queued tasks at this instant, in order of ids."""
+    def move_to(self, task: Any, due_ns: int) -> bool:
+        """Let a queued task start at an instant instead (a past one: now); False once it has
+        started, or where a closed engine would never run it."""
+        record: Record = task._record
+        if record.state >= SUCCEEDED:
+            return False
+        self.handle.refuse_fork()
+        due_ns = instant_ns(due_ns, "due_ns")
+        now = self._reader.strict()
+        with self.monitor.lock():
+            return through(self.move, record, max(now, due_ns))
+
+    def tell_room(self) -> BaseException | None:
+        """A place has got free: if anybody waits for one, let him look. Returns what cut that
+        short, which was then begun anew; never raises it. Call without the monitor."""
+        if not self.admission.in_line or self.config.room is None:
+            return None
+        try:
+            through(self.config.room.notify)
+        except BaseException as error:
+            return error
+        return None
+
+    def _queued_tasks(self, later_than: int | None, only_runs: bool = False) -> Iterator[Any]:
+        """The queued tasks at this instant, in order of ids; ``only_runs``: of jobs."""
         with self.monitor.lock():
             found = [
                 record.task
                 for record in reversed(self.table.records())
-                if record.state == QUEUED and (later_than is None or record.due_ns > later_than)
+                if record.state == QUEUED
+                and (later_than is None or record.due_ns > later_than)
+                and (record.slotless or not only_runs)
             ]
         while found:
             yield found.pop()  # not kept alive here while it is served
@@ -207,7 +279,15 @@ class Ends(Steps):
         if ending.over or ending.asked:
             ending.tell(task)
         if ending.over:
+            if not self.handle.forked:
+                with self.monitor.lock():
+                    self.telling.pop(record.id, None)
             record.task = None
             if ending.quiet:
                 self.handle.notify()
+            if ending.freed:
+                cut = self.tell_room()
+                ending.freed = False
+                ending.interrupt = cut if ending.interrupt is None else ending.interrupt
+                del cut
             ending.waste.clear()  # a finalizer may wait for anybody who was told

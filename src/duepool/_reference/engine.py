@@ -1,14 +1,16 @@
-"""The engine: submissions, claims, cancels, ends and shutdown over the composite steps.
+"""The engine: what is known of it, and shutdown; submissions, runs and ends are its bases.
 
 Guarantees, under threads:
 
 - A task is claimed by exactly one owner: the claim is one hold of the monitor.
 - The monitor is never held while a body, a callback, a watcher, a user's clock, a handshake, the
-  crew or the latch runs, and no object of the user is freed under it. Python's own garbage
-  collector may run under it, since this engine allocates there: a finalizer that comes back gets
-  ``RuntimeError`` and changes nothing.
+  crew, the latch, the room, the hand or the overload policy runs, and no object of the user is
+  freed under it. Python's own garbage collector may run under it, since this engine allocates
+  there: a finalizer that comes back gets ``RuntimeError`` and changes nothing.
 - Everything that can raise comes before admission. What a signal handler raises later is raised
   after the step is complete: the task is then admitted although no handle was returned.
+- The capacity and the quotas count what is queued and what jobs hold, exactly, whatever happens:
+  a place is given back in the same hold of the monitor that ends the need for it.
 - A task ends once: result, state, history, then handshake, watchers, and then the engine forgets
   the task, its body, arguments and result.
 - A worker survives whatever a body, a watcher or a clock raises.
@@ -19,39 +21,29 @@ jumps; where that is wrong, only a Ctrl-C in the middle of a step can be felt.
 The names of the other modules are exported here; ``other_depth`` is set by the face.
 """
 
-import logging
-from collections.abc import Callable, Iterable
-from contextvars import copy_context
+from collections.abc import Callable
 from typing import Any
 
 from duepool import _refusals
 from duepool._outcome import Failure
 from duepool._values import (
-    AFTER,
-    AT,
     CANCEL_ALL,
-    MAX_NS,
-    NOW,
     RUN_ALL,
     Counts,
     EngineConfig,
     TaskState,
     TaskView,
-    check_body,
-    due_overflow,
 )
 
-from .admission import ADMITTED, CLOSED, FULL
 from .clock import Cell, monotonic_ns
 from .ending import Ending
-from .ends import seconds_of
-from .frames import current_task, frame_depth, top_mark
+from .frames import current_task, frame_depth, framed, top_mark
 from .handle import Handle, complain
+from .intake import Intake
 from .monitor import through
 from .reading import Reader
-from .record import FAILED, Record
-from .runs import Runs
-from .scheduler import Call, SchedulerBase, checked_calls
+from .record import FAILED
+from .scheduler import SchedulerBase
 from .table import view_of
 from .task import TaskBase
 
@@ -64,6 +56,7 @@ __all__ = [
     "TaskBase",
     "current_task",
     "frame_depth",
+    "framed",
     "monotonic_ns",
     "other_depth",
     "top_mark",
@@ -74,153 +67,14 @@ NAME = "python"
 other_depth: Callable[[], int] | None = None  # depth of the other engine kind on this thread
 
 
-class Engine(Runs):
+class Engine(Intake):
     """One scheduler's engine. Every public method may be called from any thread."""
 
     def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config.capacity, config.history)
-        self.config = config
+        super().__init__(config)
         self.clock = config.clock
-        self.max_workers = config.max_workers
         self.handle = Handle(self, self.monitor, getattr(config.crew, "latch", None))
-        self.broken: BaseException | None = None
         self._reader = Reader(config.clock, self.monitor)
-        # Guarded by the monitor:
-        self._next_index = 0  # of the next worker that is hired
-
-    # -- submission --------------------------------------------------------------------------
-
-    def submit_as(
-        self,
-        name: str | None,
-        kind: int,
-        value: int,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        shown: Any = None,
-    ) -> Any:
-        """Admit one task; ``value`` is a delay (AFTER) or an instant (AT) in nanoseconds, ``shown``
-        what the caller gave for it."""
-        self.handle.refuse_fork()
-        check_body(fn)
-        return self._submit(name, kind, value, [(fn, args, kwargs)], shown)[0]
-
-    def submit_many_as(
-        self, name: str | None, calls: Iterable[Any], delay_ns: int, shown: Any = None
-    ) -> list[Any]:
-        """Admit each of ``calls``, a callable or a tuple (fn, *args), in one step, or none."""
-        self.handle.refuse_fork()
-        return self.submit_all(name, checked_calls(calls), delay_ns, shown)
-
-    def submit_all(
-        self, name: str | None, calls: list[Call], delay_ns: int, shown: Any = None
-    ) -> list[Any]:
-        """The same for calls that ``checked_calls`` gave."""
-        return self._submit(name, AFTER, delay_ns, calls, shown)
-
-    def _submit(
-        self, name: str | None, kind: int, value: int, calls: list[Call], shown: Any = None
-    ) -> list[Any]:
-        count = len(calls)
-        if kind == AFTER and value > MAX_NS:
-            raise due_overflow("delay", shown, self._reader.strict())
-        if self.admission.closed:
-            with self.monitor.lock():
-                self.admission.try_admit(count)  # closed for ever: counts the refusal
-            self._raise_closed()
-        self._hire(count)
-        now = self._reader.strict()
-        due = now if kind == NOW else now + value if kind == AFTER else max(now, value)
-        wrong = due > MAX_NS or (kind == AT and value < now and self.config.past_due_reject)
-        name = None if name is None else str(name)
-        if count > 1 and not wrong:  # refused before there is a record for each
-            with self.monitor.lock():
-                full = self.admission.verdict(count) == FULL
-                if full:
-                    self.admission.try_admit(count)  # counts it
-            if full:
-                raise _refusals.full(self.admission.capacity or 0, count)
-        tasks = []
-        records = []
-        for fn, args, kwargs in calls:
-            context = copy_context() if self.config.copy_context else None
-            record = Record(due, now, name)
-            record.payload = (fn, args, kwargs or {}, context if context else None)
-            task = object.__new__(self.config.task_type)
-            task._engine = self
-            task._record = record
-            record.task = task
-            tasks.append(task)
-            records.append(record)
-        with self.monitor.lock():
-            verdict = self.admission.verdict(count)
-            if verdict == ADMITTED and not wrong:
-                through(self.admit, records)
-                return tasks
-            if verdict == CLOSED or not wrong:  # a wrong argument is no refusal
-                self.admission.try_admit(count)  # counts it
-        for record in records:
-            record.task = None  # breaks the cycle
-        if verdict == CLOSED:
-            self._raise_closed()
-        if due > MAX_NS:
-            raise due_overflow("delay", seconds_of(value) if shown is None else shown, now)
-        if wrong:
-            raise _refusals.past(value, now)
-        raise _refusals.full(self.admission.capacity or 0, count)
-
-    def _raise_closed(self) -> None:
-        if self.broken is not None:
-            raise _refusals.broken(self.broken)
-        raise _refusals.closed()
-
-    def _hire(self, count: int) -> None:
-        """Start one more worker for each of ``count`` submissions while there may be more.
-
-        Raises what the platform raises when a thread cannot start and none lives.
-        """
-        handle = self.handle
-        for _ in range(count):
-            if handle.hired >= self.max_workers:
-                return
-            index = -1
-            token: list[None] = [None]
-            self.config.crew.expect(token)
-            try:
-                with self.monitor.lock():
-                    if self.admission.closed or handle.hired >= self.max_workers:
-                        return
-                    index = self._next_index
-                    self._next_index += 1
-                    handle.hired += 1
-                    handle.live += 1
-                self.config.crew.hire(handle, index, token)
-            except BaseException as error:
-                if index < 0 or self.unhire(token) < 1 or not isinstance(error, Exception):
-                    raise
-                complain(error, "no further worker could be started", level=logging.WARNING)
-                return
-            finally:
-                self.config.crew.forget(token)
-
-    def unhire(self, token: list[None]) -> int:
-        """The worker that was counted for ``token`` will never come, unless its thread has taken
-        it; how many live, -1 if it works or was given up before."""
-        self.handle.refuse_fork()
-        with self.monitor.lock():
-            if not token:
-                return -1
-            # The thread takes it by a pop without the lock: only one of the two succeeds.
-            try:
-                token.pop()
-            except IndexError:
-                return -1
-            self.handle.hired -= 1
-            self.handle.live -= 1
-            live = self.handle.live
-        self.handle.notify()
-        return live
 
     # -- the clock and what is known -----------------------------------------------------------
 
@@ -299,6 +153,7 @@ class Engine(Runs):
                 lateness_total_ns=table.lateness_total_ns,
                 lateness_max_ns=table.lateness_max_ns,
                 lateness_buckets=tuple(table.lateness_buckets[: table.lateness_used]),
+                telling=len(self.telling),
             )
 
     def finished_since(self, mark: int) -> list[TaskView]:
@@ -317,7 +172,15 @@ class Engine(Runs):
         with self.monitor.lock():
             through(self.shut, mode, now)
             limit = self.limit_ns
-        through(self.handle.notify)
+        try:
+            through(self.handle.notify)
+        finally:
+            cut = self.tell_room()
+        if cut is not None:
+            try:
+                raise cut
+            finally:
+                del cut
         return limit
 
     def fail(self, exc: BaseException) -> None:
@@ -338,7 +201,8 @@ class Engine(Runs):
         self.handle.notify()
 
     def drop(self) -> None:
-        """The face died without a shutdown. Never raises.
+        """The face died without a shutdown: what was accepted still runs, but for the runs of jobs,
+        which end. Never raises.
 
         It may die in a garbage collection under this very monitor: the close is then left to the
         workers, whose gates are opened for it.
@@ -366,6 +230,9 @@ class Engine(Runs):
         kept = None
         with self.monitor.lock():
             through(self.shut, RUN_ALL, 0)
+        self.tell_room()
+        self.cancel_runs()
+        with self.monitor.lock():
             if self.handle.live and not self.idle():
                 self.handle.keep(self)
             else:

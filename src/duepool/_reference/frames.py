@@ -1,23 +1,32 @@
-"""Whose code runs on this thread: a stack of frames, one for each run loop and ``tick()`` on it.
+"""Whose code runs on this thread: a stack of frames, one for each run loop and ``tick()`` on it,
+and for each body that runs elsewhere: on a thread that has not claimed it from the queue.
 
 Thread-local, so there is nothing to guard. A frame is pushed by a worker while it is awake (a
-parked worker keeps no engine alive) and by ``tick()``.
+parked worker keeps no engine alive), by ``tick()``, and around a body that runs elsewhere.
 """
 
 import threading
+from collections.abc import Callable
 from typing import Any
+
+from duepool._outcome import internal
+
+# Frame.worker of a body that no worker and no tick() runs. It holds up no worker of the engine.
+ELSEWHERE = -3
 
 
 class Frame:
-    """One run loop or ``tick()`` of an engine on this thread."""
+    """One run loop, ``tick()``, or body elsewhere of an engine on this thread."""
 
-    __slots__ = ("engine", "mark", "task", "worker")
+    __slots__ = ("engine", "given", "mark", "raised", "task", "worker")
 
-    def __init__(self, engine: Any, worker: int, mark: int) -> None:
+    def __init__(self, engine: Any, worker: int, mark: int, task: Any = None) -> None:
         self.engine = engine
         self.worker = worker  # -1: the caller of tick()
         self.mark = mark  # depth of the other engine kind's stack when this one was pushed
-        self.task: Any = None  # None between bodies
+        self.task = task  # None between bodies
+        self.given: Any = None  # the task whose body is being handed over
+        self.raised: BaseException | None = None  # by that body, if it has ended on this thread
 
 
 class _Local(threading.local):
@@ -52,3 +61,20 @@ def top_mark() -> int | None:
     there is no frame."""
     frames = _local.frames
     return frames[-1].mark if frames else None
+
+
+@internal
+def framed(
+    task: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
+) -> Any:
+    """Call ``fn(*args, **kwargs)`` as the body of ``task``, which this thread has not claimed."""
+    frames = _local.frames
+    depth = len(frames)
+    engine = task._engine
+    try:
+        frames.append(Frame(engine, ELSEWHERE, engine._mark(), task))
+        return fn(*args, **kwargs)
+    finally:
+        del frames[depth:]
+        # The traceback of what the body raised holds this frame.
+        del task, fn, args, kwargs, engine

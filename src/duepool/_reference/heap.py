@@ -6,7 +6,8 @@ Invariants, for every index i of the heap of n records:
 - the parent of i, at (i - 1) // 4, orders before it. Ids are unique, so the order is total and
   nothing but ``due_ns`` and ``id`` is ever compared.
 
-Costs: ``peek`` O(1); ``insert``, ``extract`` and ``move`` O(log n), wherever the record is.
+Costs: ``peek`` O(1); ``insert``, ``extract`` and ``move`` O(log n), wherever the record is;
+``first_held`` O(1 + m log m) with m records that order before its answer.
 
 Interrupts: each step first works out which slots get which records, keeps that as one plan (a
 single store: from here on the step has happened) and then copies the plan into the slots. An
@@ -16,6 +17,7 @@ the next step completes it first. So a step is never half done.
 No lock is taken here: the engine calls every method with its monitor held.
 """
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from .record import Record
@@ -58,6 +60,21 @@ class RecordHeap:
         """All records, in no order that means anything."""
         self._complete()
         return self._slots.copy()
+
+    def first_held(self, tenant: int = -1) -> Record | None:
+        """The record that orders first among those that hold a place (of a tenant's quota, if
+        given); None without one. Looks below records only that are not the answer."""
+        self._complete()
+        slots = self._slots
+        front = [(slots[0].due_ns, slots[0].id, 0)] if slots else []
+        while front:
+            _, _, place = heappop(front)
+            record = slots[place]
+            if record.holds_slot and tenant in (-1, record.tenant):
+                return record
+            for child in range(4 * place + 1, min(4 * place + 5, len(slots))):
+                heappush(front, (slots[child].due_ns, slots[child].id, child))
+        return None
 
     def insert(self, record: Record) -> None:
         """Put a record in; nothing happens when it is in already."""

@@ -1,8 +1,9 @@
 """The record of one task: what the heap, the table and the engine know about it.
 
-Every field is guarded by the monitor of the engine, with these exceptions: ``id``, ``name`` and
-``submitted_ns`` never change after admission; ``state`` may be read without the monitor (it is
-stored after everything that belongs to it); ``payload`` belongs to the one who claimed the task.
+Every field is guarded by the monitor of the engine, with these exceptions: ``id``, ``name``,
+``submitted_ns``, ``tenant`` and ``slotless`` never change after admission; ``state`` may be read
+without the monitor (it is stored after everything that belongs to it); ``payload`` belongs to the
+one who claimed the task.
 """
 
 from _thread import LockType
@@ -49,10 +50,12 @@ class Record:
         "place",
         "reason",
         "request_watchers",
+        "slotless",
         "started_ns",
         "state",
         "submitted_ns",
         "task",
+        "tenant",
         "value",
         "waiters",
         "watchers",
@@ -69,7 +72,9 @@ class Record:
         self.worker = NOT_STARTED
         self.reason = 0  # index into REASONS; 0: not cancelled
         self.place = -1  # index in the heap; -1: not in it
-        self.holds_slot = False  # counts against the capacity
+        self.holds_slot = False  # counts against the capacity, and its tenant's quota
+        self.tenant = -1  # index of a quota; -1: none
+        self.slotless = False  # a job's run: its job holds a place for it
         self.waiters = 0  # workers counted as blocked because they wait for this task
         self.name = name
         self.task: Any = None  # the handle, until the task has ended

@@ -5,7 +5,7 @@ one more worker thread, full, overflow, past due. A refused call changes nothing
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from duepool import _refusals
 from duepool._values import (
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any] | None]
 
 
-def checked_calls(calls: Iterable[Any]) -> list[Call]:
-    """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked."""
+def checked_calls(calls: Iterable[Any], coroutines: bool = False) -> list[Call]:
+    """The calls of ``submit_many``, each a callable or a tuple (fn, *args), checked;
+    ``coroutines``: whether a coroutine function may be among them."""
     checked: list[Call] = []
     for fn, args in read_calls(calls):
-        check_body(fn)
+        check_body(fn, coroutines)
         checked.append((fn, args, None))
     return checked
 
@@ -61,25 +62,29 @@ class SchedulerBase:
 
     def submit_after(self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Have it run ``delay`` (seconds or a timedelta) from now."""
-        self._ready().handle.refuse_fork()
-        check_body(fn)
+        engine = self._ready()
+        engine.handle.refuse_fork()
+        check_body(fn, engine.config.coroutines)
         delay_ns = seconds_to_ns(delay, "delay")
-        return self._ready().submit_as(None, AFTER, delay_ns, fn, args, kwargs, delay)
+        return engine.submit_as(None, AFTER, delay_ns, fn, args, kwargs, delay)
 
     def submit_at_ns(
         self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
         """Have it run at an instant of the scheduler's clock."""
-        self._ready().handle.refuse_fork()
-        check_body(fn)
-        return self._ready().submit_as(None, AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
+        engine = self._ready()
+        engine.handle.refuse_fork()
+        check_body(fn, engine.config.coroutines)
+        return engine.submit_as(None, AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
 
     def submit_many(self, calls: Iterable[Any], delay: Any = 0) -> list[Any]:
         """Have each of ``calls``, a callable or a tuple (fn, *args), run ``delay`` from now: all
         are admitted in one step, or none."""
-        self._ready().handle.refuse_fork()
-        checked = checked_calls(calls)
-        return self._ready().submit_all(None, checked, seconds_to_ns(delay, "delay"), delay)
+        engine = self._ready()
+        engine.handle.refuse_fork()
+        checked = checked_calls(calls, engine.config.coroutines)
+        tasks = engine.submit_all(None, checked, seconds_to_ns(delay, "delay"), delay)
+        return cast("list[Any]", tasks)
 
     def cancel(self, task_or_id: Any) -> bool:
         """Cancel a task, or the task with an id; True when it is or will end CANCELLED."""

@@ -2,7 +2,8 @@
 
 Invariants, whenever the monitor is free:
 
-- a record is in the heap, holds its slot and is QUEUED, or is none of these three;
+- a record is in the heap and QUEUED, or is neither; it holds a place of the capacity (and of its
+  tenant's quota) exactly then, but for a job's run, which never holds one;
 - ``closed`` never becomes False again, ``limit_ns`` never grows: no task due later is claimed;
 - whoever is parked can still be reached (see ``monitor``).
 
@@ -11,9 +12,9 @@ Every method here is called with the monitor held, runs no user code, frees noth
 on it.
 """
 
-from duepool._values import CANCEL_ALL, CANCEL_LATER, MAX_NS
+from duepool._values import BY_DROPPED, CANCEL_ALL, CANCEL_LATER, MAX_NS
 
-from .admission import Admission
+from .admission import ADMITTED, Admission, Place
 from .ending import Ending
 from .heap import RecordHeap
 from .monitor import NEVER, Monitor
@@ -25,25 +26,31 @@ class Claim:
     """What a claim has got (set within the claim itself, so that it survives an interrupt), and
     how the task will end."""
 
-    __slots__ = ("ending", "record")
+    __slots__ = ("ending", "given", "record")
 
     def __init__(self) -> None:
         self.record: Record | None = None
+        self.given = False  # the body was handed over: somebody else ends the task
         self.ending = Ending()
 
 
 class Steps:
     """Heap, table, counter and monitor of one engine, composed. Guarded by ``monitor``."""
 
-    def __init__(self, capacity: int | None, history: int) -> None:
+    def __init__(
+        self, capacity: int | None, history: int, quotas: tuple[int, ...], hands_over: bool
+    ) -> None:
         self.monitor = Monitor()
         self.heap = RecordHeap()
         self.table = TaskTable(history)
-        self.admission = Admission(capacity)
+        self.admission = Admission(capacity, quotas)
+        self.hands_over = hands_over  # constant: bodies run in an injected executor
         self.limit_ns = MAX_NS  # tasks due later than this are not claimed any more
         self.blocked = 0  # own workers that wait without limit for tasks of this engine
         self.inside = 0  # own workers that wait inside a shutdown
         self.inside_forever = 0  # those of them that wait without a time-out
+        # By id, tasks that have ended and of which not everybody has been told yet.
+        self.telling: dict[int, None] = {}
 
     def idle(self) -> bool:
         """Nothing is queued and nothing runs."""
@@ -54,10 +61,33 @@ class Steps:
         """Put records in; the capacity has been asked."""
         for record in records:
             self.table.enter(record)
-            if record.state == QUEUED and not record.holds_slot:
+            if record.state == QUEUED and not record.slotless:
                 self.admission.take(record)
             self.heap.insert(record)
             self.monitor.announce(record.due_ns)
+
+    def enter_claimed(self, claim: Claim, record: Record, now_ns: int) -> None:
+        """Put a record in that its submitter has claimed at once, outside the capacity."""
+        claim.record = record
+        self.table.enter(record)
+        if record.state == QUEUED:
+            self.table.start(record, now_ns, -1)
+
+    def enter_dropped(self, record: Record, now_ns: int) -> None:
+        """Put a record in, outside the capacity, and end it CANCELLED at once."""
+        self.table.enter(record)
+        record.reason = BY_DROPPED
+        if record.state == QUEUED:
+            self.table.end(record, CANCELLED, now_ns)
+
+    def take_place(self, place: Place, ahead: bool, counted: bool) -> int:
+        """Take a place for a job: ADMITTED, or why not; a refusal may be ``counted``."""
+        answer = ADMITTED if place.holds_slot else self.admission.verdict(1, place.tenant, ahead)
+        if answer == ADMITTED:
+            self.admission.take(place)
+        elif counted:
+            self.admission.refuse(1)
+        return answer
 
     def head_due_ns(self) -> int:
         """When the next task may be claimed; NEVER when there is none to claim."""
@@ -111,6 +141,7 @@ class Steps:
         if not ending.begun:
             if record.state != QUEUED:
                 return
+            ending.freed = record.holds_slot
             ending.begun = True
         self.heap.extract(record)
         self.admission.give_back(record)
@@ -124,13 +155,18 @@ class Steps:
         self._let_go(record, ending)
 
     def end_run(self, record: Record, ending: Ending, now_ns: int, answered: bool) -> None:
-        """RUNNING or CANCEL_REQUESTED -> what the ending says; nothing when it has ended.
+        """RUNNING or CANCEL_REQUESTED -> what the ending says; nothing when it has ended, by this
+        ending or another: the first one decides.
 
         ``answered``: the exception was no more than the answer to the request to stop.
         """
         if ending.over:
             return
         state = record.state
+        if not ending.begun:
+            if state not in (RUNNING, CANCEL_REQUESTED):
+                return
+            ending.begun = True
         if state == RUNNING:
             if ending.failure is None:
                 record.value = ending.value
@@ -162,8 +198,9 @@ class Steps:
         self.blocked = blocked
         record.waiters = 0
         ending.take(record)
+        self.telling[record.id] = None
         self._dismiss()
-        ending.quiet = self.admission.closed and self.idle()
+        ending.quiet = self.admission.closed and (self.hands_over or self.idle())
         ending.over = True
 
     def _dismiss(self) -> None:

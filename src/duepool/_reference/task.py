@@ -177,7 +177,8 @@ class TaskBase:
         stack = frames.stack()
         if any(frame.task is self for frame in stack):
             return DEADLOCK
-        own = [frame.worker for frame in stack if frame.engine is engine]
+        # A body that runs elsewhere holds no worker up.
+        own = [frame.worker for frame in stack if frame.engine is engine and frame.worker >= -1]
         with engine.monitor.lock():  # also refuses a finalizer that would wait for ever
             if record.state >= SUCCEEDED:
                 return OVER
