@@ -11,9 +11,10 @@ from .cancellation import (
     checkpoint,
     current_task,
     sleep,
+    time_left,
     token,
 )
-from .clock import Clock, ManualClock, MonotonicClock
+from .clock import Clock, ManualClock, ManualWallClock, MonotonicClock
 from .errors import (
     BrokenScheduler,
     CancelledError,
@@ -25,9 +26,13 @@ from .errors import (
     UnknownTask,
     WouldDeadlock,
 )
-from .scheduler import Options, Scheduler
+from .executors import InlineExecutor
+from .options import Options
+from .recurring import Job, JobState
+from .scheduler import Scheduler
 from .stats import Histogram, Stats
 from .task import Task
+from .wrappers import LoggingWrapper
 
 __all__ = [
     "BrokenScheduler",
@@ -38,7 +43,12 @@ __all__ = [
     "ClockError",
     "DrainReport",
     "Histogram",
+    "InlineExecutor",
+    "Job",
+    "JobState",
+    "LoggingWrapper",
     "ManualClock",
+    "ManualWallClock",
     "MonotonicClock",
     "Options",
     "QueueFull",
@@ -57,6 +67,7 @@ __all__ = [
     "current_task",
     "engine",
     "sleep",
+    "time_left",
     "token",
 ]
 

@@ -1,8 +1,8 @@
 """What happens to schedulers when the interpreter leaves without a shutdown.
 
 One hook, run when ``ThreadPoolExecutor`` runs its own: before the interpreter waits for non-daemon
-threads. Admission closes everywhere, tasks not yet due are cancelled, due and running ones may
-finish for at most ``exit_grace``; then what still runs is asked to stop and the process leaves.
+threads. Admission closes everywhere, jobs and tasks not yet due are cancelled, due and running ones
+may finish for at most ``exit_grace``; then what still runs is asked to stop and the process leaves.
 """
 
 # ThreadPoolExecutor's hook is registered by this import; ours, registered later, runs before it.
@@ -25,6 +25,8 @@ logger = logging.getLogger("duepool")
 # another is being made, and would meet a lock here.
 _crews: dict[int, "weakref.ref[Any]"] = {}
 _leaving = False
+# The modules of injected executors whose own hooks ours runs before.
+_before: set[str] = set()
 
 
 def leaving() -> bool:
@@ -38,8 +40,22 @@ def register(crew: Any) -> None:
     _crews[key] = weakref.ref(crew, lambda _: _crews.pop(key, None))
 
 
+def run_before(module: str) -> None:
+    """Run the hook before those that ``module``, an executor's, has registered by now. Hooks run in
+    reverse order, and what was imported after this package would shut its executors down first,
+    while they are still handed bodies."""
+    if module not in _before:
+        _before.add(module)
+        try:
+            threading._register_atexit(_leave)  # type: ignore[attr-defined]
+        except RuntimeError:  # the interpreter is leaving
+            pass
+
+
 def _leave() -> None:
     global _leaving
+    if _leaving:
+        return
     _leaving = True
     _outcome.leaving = True
     engines = []
@@ -51,6 +67,10 @@ def _leave() -> None:
         if engine is not None:
             engines.append((engine, crew, engine.close(CANCEL_LATER)))
     for engine, _, limit in engines:
+        jobs = engine.config.face.book.close()
+        engine.cancel_runs()
+        if jobs:
+            logger.info("interpreter exit: ended %d jobs", jobs)
         cancelled = engine.cancel_queued(limit)
         if cancelled:
             logger.info(
@@ -70,6 +90,8 @@ def _leave() -> None:
             asked = engine.request_all()
             if asked:
                 logger.info("interpreter exit: %d tasks still ran and were asked to stop", asked)
+            if engine.config.hand is not None:
+                engine.config.hand.halt()
 
 
 try:

@@ -5,13 +5,43 @@ A leaf module: both engines make a ``Failure`` for a body that raised.
 
 import logging
 import sys
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable
+from types import CodeType, TracebackType
+from typing import Any, TypeVar
 
 logger = logging.getLogger("duepool")
 
 # Set by ``_exit`` when the interpreter begins to leave.
 leaving = False
+
+INTERNAL_CODES: set[CodeType] = set()
+"""The code of what stands between an engine and a body."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def internal(function: _F) -> _F:
+    """Mark a function that calls bodies: a failure's traceback begins after it."""
+    INTERNAL_CODES.add(function.__code__)
+    return function
+
+
+def trim(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of ours; all of it, if there are no others. What is left is
+    the same objects, linked anew."""
+    first = at = _next_foreign(traceback)
+    while at is not None:
+        following = _next_foreign(at.tb_next)
+        if following is not at.tb_next:
+            at.tb_next = following
+        at = following
+    return first or traceback
+
+
+def _next_foreign(at: TracebackType | None) -> TracebackType | None:
+    while at is not None and at.tb_frame.f_code in INTERNAL_CODES:
+        at = at.tb_next
+    return at
 
 
 class Failure:
@@ -46,7 +76,7 @@ class Failure:
     def look(self) -> BaseException:
         """The exception with its first traceback; it counts as seen from now on."""
         self.observed = True
-        return self.exception.with_traceback(self.traceback)
+        return self.exception.with_traceback(trim(self.traceback))
 
     def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
         if getattr(self, "observed", True) or leaving or _finalizing():
@@ -55,7 +85,7 @@ class Failure:
         logger.error(
             "%s failed and nobody looked at its exception",
             self.label,
-            exc_info=(type(exception), exception, self.traceback),
+            exc_info=(type(exception), exception, trim(self.traceback)),
         )
 
 

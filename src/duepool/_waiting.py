@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ._values import COUNTED, DEADLOCK
+from . import _rest
+from ._interrupt import Held
+from ._values import COUNTED, DEADLOCK, FREE
 from .errors import WouldDeadlock
 
 # On Windows a lock wait ignores Ctrl-C before 3.14: the main thread waits in slices there.
@@ -148,11 +150,11 @@ class Handshake:
 class WaiterList(list[Any]):
     """The ``_waiters`` of a task. Each waiter gets a ``GuardedEvent`` in place of its own."""
 
-    __slots__ = ("_condition", "_engine")
+    __slots__ = ("_condition", "engine")
 
     def __init__(self, engine: Any, condition: threading.Condition) -> None:
         super().__init__()
-        self._engine = engine
+        self.engine = engine
         self._condition = condition
 
     def settle(self) -> None:
@@ -166,7 +168,7 @@ class WaiterList(list[Any]):
         event = getattr(waiter, "event", None)
         if event is not None:
             if not isinstance(event, GuardedEvent):
-                waiter.event = event = GuardedEvent(self._engine, event.is_set())
+                waiter.event = event = GuardedEvent(self.engine, event.is_set())
             event.lists.append(self)
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -200,21 +202,30 @@ class GuardedEvent:
         """As ``threading.Event.set``; the waiter is uncounted before it is woken. To be called
         again if a signal cuts it short."""
         self._flag = True
-        self._uncount()
-        self._latch.notify()
+        try:
+            self._uncount()
+        finally:
+            self._latch.notify()
 
     def wait(self, timeout: float | None = None) -> bool:
         """As ``threading.Event.wait``. Raises ``WouldDeadlock`` where nothing could end it."""
-        if timeout is not None or self._flag:
-            return self._latch.wait(self.is_set, timeout)
+        if self._flag:
+            return True
+        rest = None
         guards = self._engine.config.crew.guards
-        guards[self] = None
-        try:
-            block_or_raise(self._engine, self._engine.try_block, self._counted)
-            return self._latch.wait(self.is_set, None)
-        finally:
-            self._uncount()
-            guards.pop(self, None)
+        with Held():
+            try:
+                rest = _rest.begin_waiting_for_several(self)
+                if timeout is None:
+                    guards[self] = None
+                    block_or_raise(self._engine, self._engine.try_block, self._counted)
+                return _rest.wait(
+                    self._engine, lambda s: self._latch.wait(self.is_set, s), timeout, self.stands
+                )
+            finally:
+                _rest.leave(rest)
+                self._uncount()
+                guards.pop(self, None)
 
     def _uncount(self) -> None:
         try:
@@ -222,6 +233,11 @@ class GuardedEvent:
         except IndexError:
             return
         self._engine.end_block()
+
+    def stands(self) -> bool:
+        """Nothing that has happened ends the wait."""
+        self.settle()
+        return not self._flag
 
     def settle(self) -> None:
         """Return once every transition that has begun has told this waiter."""
@@ -247,4 +263,9 @@ def block_or_raise(engine: Any, enter: Callable[[], int], counted: list[None]) -
         )
     if answer == COUNTED:
         counted.append(None)
+    elif answer == FREE and engine.config.hand is not None and engine.config.hand.stuck_here():
+        raise WouldDeadlock(
+            "this wait could never end: it would keep the event loop from running the body that it "
+            "waits for; await the task instead, or give a time-out"
+        )
     return answer

@@ -5,13 +5,15 @@ request here, and the task is CANCELLED once the body has ended. Outside a body,
 process, nothing is ever cancelled.
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import _engine
+from . import _rest
+from ._current import current_task
+from ._interrupt import Held
 from ._outcome import report_callback
 from ._values import (
+    DEADLOCK,
     MANUAL,
     MONOTONIC,
     NS_PER_S,
@@ -23,28 +25,49 @@ from ._values import (
 from ._waiting import acquire, closed_lock
 from .errors import CancelRequested, WouldDeadlock
 
-_core: Any = _engine.load(_engine.CYTHON) if _engine.compiled_installed() else None
-
 # A body may sleep on a clock of the user's, whose speed nobody knows: it is read again at least
 # this often.
 _USER_CLOCK_SLICE_S = 0.05
 
-
-def current_task() -> Any:
-    """The ``Task`` whose body runs on this thread, or None outside a body."""
-    reference = sys.modules.get("duepool._reference.engine")
-    if reference is not None:
-        mark = reference.top_mark()
-        # A reference frame is the innermost unless a compiled one was pushed after it.
-        if mark is not None and (_core is None or mark == _core.frame_depth()):
-            return reference.current_task()
-    return None if _core is None else _core.current_task()
+__all__ = [
+    "CancelToken",
+    "cancel_requested",
+    "checkpoint",
+    "current_task",
+    "sleep",
+    "time_left",
+    "token",
+]
 
 
 def cancel_requested() -> bool:
     """True while the current body is asked to stop; False outside a body."""
     task = current_task()
-    return task is not None and task.state == TaskState.CANCEL_REQUESTED
+    if task is None:
+        return False
+    if not task._engine.max_workers:
+        _look_at_the_clock(task)
+    return bool(task.state == TaskState.CANCEL_REQUESTED)
+
+
+def _look_at_the_clock(task: Any) -> None:
+    """In manual mode no thread meets the deadlines of bodies, so that they do it themselves."""
+    face = task._engine.config.face
+    if face.has_guards and face.guards.polled:
+        face.guards.poll()
+
+
+def time_left() -> float | None:
+    """Seconds until the current body is asked to stop because its time is up; 0.0 from then on.
+
+    On the scheduler's clock. None for a body without a time-out or inherited deadline, and outside
+    a body.
+    """
+    task = current_task()
+    end_ns = None if task is None else task._deadline_ns
+    if task is None or end_ns is None:
+        return None
+    return float(max(0, end_ns - task._engine.now_ns()) / NS_PER_S)
 
 
 def checkpoint() -> None:
@@ -69,18 +92,24 @@ def sleep(seconds: Any) -> None:
     if duration == 0:
         return
     engine = task._engine
-    if engine.max_workers == 0:
+    ticks = engine.max_workers == 0 and engine.try_block() == DEADLOCK
+    if ticks or _rest.is_mover(engine.clock):
         raise WouldDeadlock(
-            "sleep() on the thread that runs tick() would stop the scheduler; "
+            "sleep() on the thread that runs tick(), or moves the clock, would stop the scheduler; "
             "submit the rest of the work with submit_after() instead"
         )
     lock = closed_lock()
     if not task._watch_request(lock):
         checkpoint()
-    try:
-        _sleep_until(engine, engine.now_ns() + duration, lock)
-    finally:
-        task._unwatch_request(lock)
+    rest = None
+    with Held():
+        try:
+            end_ns = engine.now_ns() + duration
+            rest = _rest.enter(_rest.Asleep(task, end_ns))
+            _sleep_until(engine, end_ns, lock)
+        finally:
+            _rest.leave(rest)
+            task._unwatch_request(lock)
     checkpoint()
 
 
@@ -114,7 +143,11 @@ class CancelToken:
 
     def is_set(self) -> bool:
         """True once the task was asked to stop (or was cancelled before it started)."""
-        return self._task is not None and self._task.cancel_reason is not None
+        if self._task is None:
+            return False
+        if not self._task._engine.max_workers:
+            _look_at_the_clock(self._task)
+        return self._task.cancel_reason is not None
 
     def wait(self, timeout: Any = None) -> bool:
         """Wait for the request for at most ``timeout`` real seconds (None: without limit).
@@ -129,12 +162,17 @@ class CancelToken:
             return False
         lock = closed_lock()
         task = self._task
-        try:
-            if task._watch_request(lock) and task._watch(lock):
-                acquire(lock, limit)
-        finally:
-            task._unwatch_request(lock)
-            task._unwatch(lock)
+        rest = None
+        with Held(lock):
+            try:
+                if limit is None:
+                    rest = _rest.begin_waiting(task, _rest.Listens)
+                if task._watch_request(lock) and task._watch(lock):
+                    acquire(lock, limit)
+            finally:
+                _rest.leave(rest)
+                task._unwatch_request(lock)
+                task._unwatch(lock)
         return self.is_set()
 
     def on_request(self, callback: Callable[[], Any]) -> None:

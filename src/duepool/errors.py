@@ -63,3 +63,7 @@ class CancelRequested(BaseException):
     A ``BaseException``, so that ``except Exception`` in a retry loop does not swallow it. Let it
     pass to end the task as CANCELLED.
     """
+
+    def __str__(self) -> str:
+        # Raised in the body's thread by interrupt=True it has no arguments.
+        return str(self.args[0]) if self.args else "the task was asked to stop"

@@ -7,41 +7,38 @@ methods, so that a submission runs through no Python code of ours.
 else. Nothing of that class is run; every public method is defined anew.
 """
 
-import contextlib
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, cast
 
-from . import _arguments, _engine, _exit
+from . import _arguments, _concrete, _engine, _exit
+from ._bodies import call_wrapped
+from ._closing import Closing
 from ._crew import Crew
-from ._drain import DrainReport, report_since
+from ._drain import DrainReport
+from ._face import Face
+from ._interrupt import Held
+from ._mapping import mapped
 from ._values import (
     AFTER,
-    AT,
     CANCEL_ALL,
     CANCEL_LATER,
     MAX_NS,
-    NOW,
     RUN_ALL,
     EngineConfig,
     TaskState,
     TaskView,
-    check_body,
     due_overflow,
-    instant_ns,
-    seconds_to_ns,
     timeout_s,
 )
-from .clock import ManualClock, MonotonicClock
+from ._virtual import TIMEOUT_S, next_due_ns, run_for, run_until_idle
+from .clock import ManualClock, ManualWallClock, MonotonicClock
+from .executors import Hand
+from .options import PLAIN, Options, OptionSet
+from .overload import handler_of, policy_of, submit_async
+from .recurring import Job
 from .stats import Stats, stats_of
 from .task import Task
-
-logger = logging.getLogger("duepool")
-
-# A wait in shutdown that only tasks not yet due hold up says so after this long.
-_EXPLAIN_AFTER_S = 5.0
 
 
 class Scheduler(ThreadPoolExecutor):
@@ -57,6 +54,14 @@ class Scheduler(ThreadPoolExecutor):
     makes it a ``ValueError``. ``context``: ``"copy"`` runs a body in a copy of the submitter's
     context variables, ``"none"`` in the worker's own. ``exit_grace``: how many seconds due and
     running tasks may finish in at interpreter exit without a shutdown (None: without limit).
+    ``executor``: any ``concurrent.futures.Executor`` runs the bodies instead of own workers, at
+    most ``max_in_flight`` at a time (None: twice its workers); it is not shut down from here.
+    ``overload``: what happens to a submission that finds no room, a name or an object of
+    ``duepool.overload``. ``quotas``: by the name of a tenant, the most that it may have queued.
+    ``wrap``: callables ``wrapper(task, call)`` around each body, the outermost first.
+    ``wall_clock``: any object with ``now_ns()`` in nanoseconds since the Unix epoch, for due times
+    that are datetimes. ``thread_factory``: called with ``(target, name=…)`` for each thread, gives
+    one that is not started yet.
 
     Durations are seconds (int, float) or ``timedelta``; nanoseconds appear only under names that
     end in ``_ns``. Used as a context manager it is shut down at the end, which runs what is queued.
@@ -66,12 +71,10 @@ class Scheduler(ThreadPoolExecutor):
     _crew: Crew
 
     def __new__(cls, *args: Any, engine: str | None = None, **kwargs: Any) -> Self:
-        if not issubclass(cls, _base_of(_engine.load(_engine.PYTHON))) and not (
-            _engine.compiled_installed() and issubclass(cls, _base_of(_engine.load(_engine.CYTHON)))
-        ):
+        if not hasattr(cls, "_engine_module"):
             module = _engine.choose(engine)
-            cls = cast("type[Self]", _concrete(cls, module))
-        return cast(Self, _raw_new(cls))
+            cls = cast("type[Self]", _concrete.scheduler_type(cls, Scheduler, module))
+        return cast(Self, _concrete.new(cls))
 
     def __init__(
         self,
@@ -94,19 +97,14 @@ class Scheduler(ThreadPoolExecutor):
         wrap: Any = (),
         late_after: Any = None,
         on_event: Any = None,
+        wall_clock: Any = None,
+        thread_factory: Callable[..., Any] | None = None,
     ) -> None:
-        _arguments.refuse_later(
-            {
-                "executor": executor,
-                "max_in_flight": max_in_flight,
-                "overload": overload,
-                "quotas": quotas,
-                "wrap": wrap,
-                "late_after": late_after,
-                "on_event": on_event,
-            }
-        )
-        threads = _arguments.workers(max_workers)
+        _arguments.refuse_later({"late_after": late_after, "on_event": on_event})
+        _arguments.executor(executor, max_workers, max_in_flight)
+        # With an injected executor one thread claims and hands over.
+        alone = executor is not None and max_workers is None
+        threads = 1 if alone else _arguments.workers(max_workers)
         if not isinstance(thread_name_prefix, str):
             raise TypeError(f"thread_name_prefix must be a str, not {thread_name_prefix!r}")
         if initializer is not None and not callable(initializer):
@@ -115,15 +113,37 @@ class Scheduler(ThreadPoolExecutor):
             capacity = _arguments.integer(capacity, "capacity", 1, "queued tasks; None: unbounded")
         if clock is None:
             clock = MonotonicClock()
-        elif not callable(getattr(clock, "now_ns", None)):
-            raise TypeError(f"clock must have a method now_ns() -> int, {clock!r} has none")
+        else:
+            _arguments.clock(clock, "clock")
         records = _arguments.integer(history, "history", 0, "records of ended tasks")
         reject = _arguments.one_of(past_due, "past_due", ("run", "reject")) == "reject"
         copy = _arguments.one_of(context, "context", ("copy", "none")) == "copy"
         leave_s = _arguments.grace(exit_grace, "exit_grace")
-        crew = Crew(thread_name_prefix, initializer, _arguments.init_arguments(initargs), leave_s)
+        if wall_clock is not None:
+            _arguments.clock(wall_clock, "wall_clock")
+        policy = policy_of(overload)
+        limits = _arguments.quotas(quotas)
+        factory = _arguments.optional_callable(
+            thread_factory, "thread_factory", "called with (target, name=…), gives a thread"
+        )
+        wraps = _arguments.wrappers(wrap)
+        module = _concrete.module_of(self)
+        hand = None if executor is None else Hand(executor, max_in_flight, wraps, module)
+        arguments = _arguments.init_arguments(initargs)
+        crew = Crew(thread_name_prefix, initializer, arguments, leave_s, factory)
+        face = Face(
+            clock=clock,
+            wall_clock=wall_clock,
+            module=module,
+            manual=threads == 0,
+            tenants={name: index for index, name in enumerate(limits)},
+            wraps=wraps,
+            hand=hand,
+            thread_factory=factory,
+            prefix=crew.prefix,
+        )
         config = EngineConfig(
-            task_type=_task_type(_engine_module(self)),
+            task_type=_concrete.task_type(Task, module),
             max_workers=threads,
             capacity=capacity,
             clock=clock,
@@ -131,6 +151,14 @@ class Scheduler(ThreadPoolExecutor):
             past_due_reject=reject,
             copy_context=copy,
             crew=crew,
+            quotas=tuple(limits.values()),
+            overload=None if policy is None else handler_of(policy),
+            # With an executor only what its caller runs goes this way.
+            call=call_wrapped if wraps else None,
+            hand=hand,
+            room=face.room,
+            coroutines=hand is not None and hand.coroutines,
+            face=face,
         )
         self._open(config)
         core = self._engine
@@ -138,7 +166,9 @@ class Scheduler(ThreadPoolExecutor):
         crew.handle = core.handle
         if type(clock) is ManualClock:
             clock._attach(crew)
-        self._before_close: Any = None
+        if isinstance(wall_clock, ManualWallClock):
+            wall_clock._attach(crew)
+        self._closing = Closing(core, crew)
         _exit.register(crew)
         if _exit.leaving():
             core.close(RUN_ALL)
@@ -186,14 +216,17 @@ class Scheduler(ThreadPoolExecutor):
     def submit_at(self, when: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Run ``fn`` at ``when``, an aware ``datetime``.
 
-        The instant on the scheduler's clock is fixed now, from the wall clock. Raises as
-        ``submit_after``; ``ValueError`` for a naive datetime.
+        The task keeps that instant of the wall clock: when the wall clock steps, or the machine was
+        suspended, its due time is derived anew. Raises as ``submit_after``; ``ValueError`` for a
+        naive datetime.
         """
-        return self._submit_at(None, when, fn, args, kwargs)
+        return self._submit_at(Options(self, PLAIN), when, fn, args, kwargs)
 
-    def _submit_at(self, name: str | None, when: Any, fn: Any, args: Any, kwargs: Any) -> Task:
-        delay_ns = _arguments.datetime_delay_ns(when, time.time_ns())
+    def _submit_at(self, options: Options, when: Any, fn: Any, args: Any, kwargs: Any) -> Task:
         core = self._engine
+        wall = core.config.face.wall
+        when_ns = _arguments.datetime_ns(when)
+        delay_ns = wall.delay_ns(when_ns)
         if delay_ns > MAX_NS - core.now_ns():
             raise due_overflow("when", when, core.now_ns())
         if delay_ns < 0:
@@ -203,12 +236,78 @@ class Scheduler(ThreadPoolExecutor):
                     "give an instant that is not past"
                 )
             delay_ns = 0
-        return cast(Task, core.submit_as(name, AFTER, delay_ns, fn, args, kwargs or None, when))
+        task = options._as(AFTER, delay_ns, fn, args, kwargs, when)
+        if delay_ns:
+            wall.track(task, when_ns)
+        return task
 
-    def with_options(self, *, name: str | None = None, **options: Any) -> "Options":
-        """The same ``submit`` methods, with options: ``name`` is shown by reprs and views."""
-        _arguments.refuse_options(options)
-        return Options(self, _arguments.task_name(name))
+    async def submit_async(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+        """As ``submit``, but wait for room without blocking the event loop.
+
+        Whatever the overload policy, it waits in line, first come, first served; cancelling the
+        caller gives its place in the line up. Returns the task once it is admitted; await that for
+        its result.
+        """
+        task = await submit_async(self._engine, Options(self, PLAIN), fn, args, kwargs)
+        return cast(Task, task)
+
+    def repeat(self, trigger: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job:
+        """Run ``fn(*args, **kwargs)`` again and again, whenever ``trigger`` says.
+
+        ``trigger``: one of ``duepool.triggers``, any object with ``next_due(after)``, or a number
+        of seconds or a timedelta, which means ``Every(period)``. Each run is a task of its own; the
+        job holds one place of the capacity until it ends. For ``overlap``, ``catch_up``,
+        ``on_error`` and ``max_instances`` see ``with_options``. Raises as ``submit``, and
+        ``ValueError`` for a trigger that could never fire.
+        """
+        return Options(self, PLAIN).repeat(trigger, fn, *args, **kwargs)
+
+    def jobs(self) -> list[Job]:
+        """The jobs that have not ended, in the order in which they were made."""
+        return self._engine.config.face.book.list()  # type: ignore[no-any-return]
+
+    def with_options(
+        self,
+        *,
+        name: str | None = None,
+        tenant: str | None = None,
+        timeout: Any = None,
+        start_by: Any = None,
+        interrupt: bool = False,
+        inherit: bool = False,
+        overlap: str = "skip",
+        catch_up: str = "coalesce",
+        on_error: str = "continue",
+        max_instances: int | None = None,
+    ) -> Options:
+        """The same ``submit`` methods, with options for what is submitted through them.
+
+        ``name`` is shown by reprs and views. ``tenant``: whose quota it counts on. ``timeout``:
+        seconds after its start at which a run is asked to stop. ``start_by``: seconds after its due
+        time at which a task that has not started is cancelled. ``interrupt``: a request to stop
+        also raises ``CancelRequested`` in the body's thread (CPython only; not inside a blocking
+        call). ``inherit``: the task shares the deadline of the body that submits it.
+
+        For jobs: ``overlap`` says what happens to a due time while the previous run goes on:
+        ``"skip"`` it, ``"queue"`` one more run at once after it, or ``"allow"`` up to
+        ``max_instances`` at once (None: no limit). ``catch_up`` says what happens to due times that
+        passed while the job could not run: ``"coalesce"`` them into one late run, ``"burst"``
+        through them all, or ``"skip"`` them. ``on_error``: ``"continue"``, or ``"stop"`` after the
+        first failure.
+        """
+        given = {
+            "name": name,
+            "tenant": tenant,
+            "timeout": timeout,
+            "start_by": start_by,
+            "interrupt": interrupt,
+            "inherit": inherit,
+            "overlap": overlap,
+            "catch_up": catch_up,
+            "on_error": on_error,
+            "max_instances": max_instances,
+        }
+        return Options(self, OptionSet(**_arguments.read_options(given)))
 
     def map(
         self,
@@ -219,22 +318,37 @@ class Scheduler(ThreadPoolExecutor):
         buffersize: int | None = None,
     ) -> Iterator[Any]:
         """As ``Executor.map``: submit ``fn`` for each group of arguments, yield the results in
-        order. All are submitted at once; when they do not fit, those of this call are cancelled and
-        ``QueueFull`` is raised. ``chunksize`` has no effect, as with threads."""
-        if buffersize is not None:
-            raise NotImplementedError(
-                f"buffersize={buffersize!r} is not supported by this version of duepool"
-            )
-        limit = timeout_s(timeout)
-        end = None if limit is None else time.monotonic() + limit
-        tasks: list[Task] = []
-        try:
-            for arguments in zip(*iterables, strict=False):
-                tasks.append(self.submit(fn, *arguments))
-        except BaseException:
-            self.cancel_many(tasks)
-            raise
-        return _results(tasks, end)
+        order. As many are submitted at once as there is room for (and at most ``buffersize``), the
+        rest as results are taken. ``chunksize`` groups are handed to an injected executor as one
+        task; with own workers it has no effect."""
+        return mapped(self._engine, fn, iterables, timeout, chunksize, buffersize)
+
+    # -- virtual time ----------------------------------------------------------------------------
+
+    def run_for(self, seconds: Any, *, timeout: Any = TIMEOUT_S) -> int:
+        """Move the ``ManualClock`` forward by ``seconds``, from one deadline to the next.
+
+        Every scheduler on that clock takes part: each body sees its own due time as now, and what
+        it submits for the time that is still to pass runs too. With worker threads each step ends
+        when all that became due has ended or is at rest (in ``duepool.sleep``, or waiting for a
+        task on that clock). Returns how many tasks of this scheduler started.
+
+        It may take ``timeout`` real seconds in all (None: without limit), then it is a
+        ``TimeoutError`` that names what neither ended nor rests. ``TypeError`` without a
+        ``ManualClock``, ``RuntimeError`` in a body on that clock and while another call moves it.
+        In manual mode ``KeyboardInterrupt`` and ``SystemExit`` of a body come through as from
+        ``tick()``; the clock then stays where it is.
+        """
+        return run_for(self._engine, seconds, timeout)
+
+    def run_until_idle(self, *, until: Any = None, timeout: Any = TIMEOUT_S) -> int:
+        """As ``run_for``, to the last deadline: until nothing is queued or asleep on the clock.
+
+        The clock then stands at that deadline. A job that never ends, or a body that submits itself
+        again and again, is never idle: ``until`` is the most seconds that the clock moves on by,
+        and ``timeout`` the most real seconds that it takes.
+        """
+        return run_until_idle(self._engine, until, timeout)
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -280,16 +394,21 @@ class Scheduler(ThreadPoolExecutor):
 
     @property
     def next_due_ns(self) -> int | None:
-        """The due time of the earliest queued task in nanoseconds; None when nothing is queued."""
-        return cast("int | None", self._engine.next_due_ns())
+        """When something is to happen next, in nanoseconds: the earliest due time of a queued task
+        or end of a body's ``duepool.sleep``. None when nothing is queued or asleep."""
+        return next_due_ns(self._engine)
 
     def wake(self) -> None:
-        """Read the clock again now; to be called after the time of a user's clock jumped."""
+        """Read the clocks again now; to be called after the time of a user's clock jumped."""
+        face = self._engine.config.face
+        face.wall.check()
         self._crew.wake()
+        if face.has_guards:
+            face.guards.wake()
 
     def stats(self) -> Stats:
         """A consistent snapshot of the counters."""
-        return stats_of(self._engine.counts())
+        return stats_of(self._engine.counts(), len(self._engine.config.face.book.jobs))
 
     # -- shutting down ----------------------------------------------------------------------------
 
@@ -311,17 +430,18 @@ class Scheduler(ThreadPoolExecutor):
         """
         limit = timeout_s(timeout)
         later = _arguments.one_of(delayed, "delayed", ("run", "cancel")) == "cancel"
-        self._close(CANCEL_ALL if cancel_futures else CANCEL_LATER if later else RUN_ALL)
+        self._closing.close(CANCEL_ALL if cancel_futures else CANCEL_LATER if later else RUN_ALL)
         if wait:
-            self._await_end(limit)
-        return self._report()
+            with Held():
+                self._closing.await_end(limit)
+        return self._closing.report()
 
     def shutdown_now(self) -> list[Task]:
         """Refuse new work, cancel everything queued and ask running bodies to stop, at once.
 
         Returns the tasks that will never run, in the order in which they were due. Does not wait.
         """
-        cancelled = self._close(CANCEL_ALL)
+        cancelled = self._closing.close(CANCEL_ALL)
         self._engine.request_all()
         return cancelled
 
@@ -331,11 +451,12 @@ class Scheduler(ThreadPoolExecutor):
         Returns what had finished, was cancelled and still runs at the end. Real seconds.
         """
         first, second = timeout_s(grace, "grace"), timeout_s(then, "then")
-        self._close(RUN_ALL)
-        if not self._await_end(first):
-            self.shutdown_now()
-            self._await_end(second)
-        return self._report()
+        self._closing.close(RUN_ALL)
+        with Held():
+            if not self._closing.await_end(first):
+                self.shutdown_now()
+                self._closing.await_end(second)
+        return self._closing.report()
 
     def await_termination(self, timeout: Any = None) -> bool:
         """Wait until the scheduler is shut down, every task has ended and every worker is gone.
@@ -343,81 +464,7 @@ class Scheduler(ThreadPoolExecutor):
         False when ``timeout`` real seconds passed first. ``RuntimeError`` on an own worker, which
         would wait for itself.
         """
-        limit = timeout_s(timeout)
-        if self._engine.runs_here():
-            raise RuntimeError("await_termination() on a worker of the scheduler would never end")
-        self._check_not_forked()
-        self._crew.give_up_hires(self._engine.unhire)
-        if not self._crew.latch.wait(self._engine.is_quiet, limit):
-            return False
-        self._crew.join()
-        return True
-
-    def _check_not_forked(self) -> None:
-        if self._engine.handle.forked:
-            self._engine.counts()  # says so
-
-    def _close(self, mode: int) -> list[Task]:
-        core = self._engine
-        if self._before_close is None and not core.handle.forked:
-            self._before_close = core.counts()
-        # The limit in force, not the mode asked for: what an earlier call was kept from cancelling
-        # is cancelled now, since it will never be claimed.
-        limit = core.close(mode)
-        if limit == MAX_NS:
-            return []
-        return cast("list[Task]", core.cancel_queued(None if limit < 0 else limit))
-
-    def _await_end(self, limit_s: float | None) -> bool:
-        core = self._engine
-        if core.max_workers == 0:
-            if not core.runs_here():
-                # While another thread ticks there is nothing to be done here.
-                with contextlib.suppress(RuntimeError):
-                    while core.tick():
-                        pass
-            return cast(bool, core.is_quiet())
-        self._crew.give_up_hires(core.unhire)
-        inside = core.runs_here()
-        if inside:
-            core.enter_inside(limit_s is None)
-        try:
-            return self._await_workers(inside, limit_s)
-        finally:
-            if inside:
-                core.leave_inside(limit_s is None)
-
-    def _await_workers(self, inside: bool, limit_s: float | None) -> bool:
-        core, latch = self._engine, self._crew.latch
-
-        def ended() -> bool:
-            counts = core.counts()
-            return bool(counts.live_workers <= (counts.inside_waiting if inside else 0))
-
-        first = _EXPLAIN_AFTER_S if limit_s is None else min(_EXPLAIN_AFTER_S, limit_s)
-        done = latch.wait(ended, first)
-        if not done and (limit_s is None or limit_s > first):
-            self._explain_wait()
-            done = latch.wait(ended, None if limit_s is None else limit_s - first)
-        if done and not inside:
-            self._crew.join()
-        return done
-
-    def _explain_wait(self) -> None:
-        counts, due = self._engine.counts(), self.next_due_ns
-        if due is not None and not counts.running + counts.cancel_requested:
-            rest = (due - self.now_ns()) / 1e9
-            if rest > 0:
-                logger.warning(
-                    "%r: shutdown waits for %d tasks that are not yet due, the next in %.6g s; "
-                    'delayed="cancel" would cancel them',
-                    self,
-                    counts.queued,
-                    rest,
-                )
-
-    def _report(self) -> DrainReport:
-        return report_since(self._engine, self._before_close)
+        return self._closing.await_termination(timeout_s(timeout))
 
     def __exit__(self, *exc_info: object) -> None:
         self.shutdown(wait=True)
@@ -425,7 +472,10 @@ class Scheduler(ThreadPoolExecutor):
     def __del__(self) -> None:
         core = getattr(self, "_engine", None)
         if core is not None:
-            core.drop()
+            try:
+                core.config.face.book.close()
+            finally:
+                core.drop()
 
     def __copy__(self) -> Any:
         raise TypeError("a Scheduler cannot be copied: it owns threads and queued tasks")
@@ -455,112 +505,3 @@ class Scheduler(ThreadPoolExecutor):
         if due is not None:
             text += f", next due in {max(0, due - core.now_ns()) / 1e9:.6g} s"
         return text + (", closed>" if counts.closed else ">")
-
-
-def _results(tasks: list[Task], end: float | None) -> Iterator[Any]:
-    tasks.reverse()
-    try:
-        while tasks:
-            rest = None if end is None else end - time.monotonic()
-            # Popped first: a result that is yielded must not be kept alive by its handle.
-            yield _pop_result(tasks, rest)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-def _pop_result(tasks: list[Task], timeout: float | None) -> Any:
-    try:
-        return tasks[-1].result(timeout)
-    finally:
-        tasks.pop().cancel()
-
-
-class Options:
-    """The ``submit`` methods of a scheduler, with options; see ``Scheduler.with_options``."""
-
-    __slots__ = ("_name", "_scheduler")
-
-    def __init__(self, scheduler: Scheduler, name: str | None) -> None:
-        self._scheduler = scheduler
-        self._name = name
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
-        """As ``Scheduler.submit``."""
-        return self._as(NOW, 0, fn, args, kwargs)
-
-    def submit_after(
-        self, delay: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Task:
-        """As ``Scheduler.submit_after``."""
-        check_body(fn)
-        return self._as(AFTER, seconds_to_ns(delay, "delay"), fn, args, kwargs, delay)
-
-    def submit_at_ns(
-        self, due_ns: int, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Task:
-        """As ``Scheduler.submit_at_ns``."""
-        check_body(fn)
-        return self._as(AT, instant_ns(due_ns, "due_ns"), fn, args, kwargs)
-
-    def submit_at(self, when: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
-        """As ``Scheduler.submit_at``."""
-        return self._scheduler._submit_at(self._name, when, fn, args, kwargs)
-
-    def submit_many(self, calls: Iterable[Any], delay: Any = 0) -> list[Task]:
-        """As ``Scheduler.submit_many``."""
-        delay_ns = seconds_to_ns(delay, "delay")
-        engine = self._scheduler._engine
-        return cast("list[Task]", engine.submit_many_as(self._name, calls, delay_ns, delay))
-
-    def _as(
-        self, kind: int, value: int, fn: Any, args: Any, kwargs: Any, shown: Any = None
-    ) -> Task:
-        engine = self._scheduler._engine
-        return cast(
-            Task, engine.submit_as(self._name, kind, value, fn, args, kwargs or None, shown)
-        )
-
-    def __repr__(self) -> str:
-        return f"<Options name={self._name!r} of {self._scheduler!r}>"
-
-
-# -- one concrete class for each engine ---------------------------------------------------------
-
-_concrete_classes: dict[tuple[type, str], type] = {}
-_task_types: dict[str, type[Task]] = {}
-
-
-def _base_of(module: Any) -> type:
-    return cast(type, module.SchedulerBase)
-
-
-def _concrete(cls: type, module: Any) -> type:
-    """``cls`` on the engine of ``module``: its base right before ``Scheduler`` in the order."""
-    key = (cls, module.NAME)
-    made = _concrete_classes.get(key)
-    if made is None:
-        if cls is Scheduler:
-            bases: tuple[type, ...] = (module.SchedulerBase, Scheduler)
-        else:
-            bases = (cls, _concrete(Scheduler, module))
-        body = {"__doc__": cls.__doc__, "__module__": cls.__module__, "_engine_module": module}
-        made = _concrete_classes.setdefault(key, type(cls.__name__, bases, body))
-    return made
-
-
-def _raw_new(cls: type) -> Any:
-    base: Any = _base_of(cls._engine_module)  # type: ignore[attr-defined]
-    return base.__new__(cls)
-
-
-def _engine_module(scheduler: Scheduler) -> Any:
-    return type(scheduler)._engine_module  # type: ignore[attr-defined]
-
-
-def _task_type(module: Any) -> type[Task]:
-    made = _task_types.get(module.NAME)
-    if made is None:
-        body = {"__slots__": (), "__doc__": Task.__doc__, "__module__": Task.__module__}
-        made = _task_types.setdefault(module.NAME, type("Task", (module.TaskBase, Task), body))
-    return made

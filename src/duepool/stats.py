@@ -62,8 +62,8 @@ class Stats:
     lateness: Histogram
 
 
-def stats_of(counts: Counts) -> Stats:
-    """The public snapshot of an engine's raw counters."""
+def stats_of(counts: Counts, jobs: int) -> Stats:
+    """The public snapshot of an engine's raw counters and its number of jobs."""
     used = len(counts.lateness_buckets)
     while used and not counts.lateness_buckets[used - 1]:
         used -= 1
@@ -77,7 +77,7 @@ def stats_of(counts: Counts) -> Stats:
         cancelled=counts.cancelled,
         admitted=counts.admitted,
         rejected=counts.rejected,
-        jobs=0,
+        jobs=jobs,
         max_queued=counts.max_queued,
         wakeups=counts.wakeups,
         clock_errors=counts.clock_errors,

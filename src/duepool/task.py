@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, cast
 
-from . import _bridge, _refusals
+from . import _bridge, _refusals, _rest
+from ._interrupt import Held
 from ._outcome import report_callback
 from ._values import TaskState, TaskView, timeout_s
 from ._waiting import Handshake, acquire, block_or_raise, closed_lock
@@ -37,6 +38,9 @@ class Task(Future[Any]):
     """
 
     __slots__ = ()
+
+    # Until when its body may run, in nanoseconds of the scheduler's clock; see ``_bodies``.
+    _deadline_ns: int | None = None
 
     # -- what the engine's base class provides ------------------------------------------------
 
@@ -168,15 +172,21 @@ class Task(Future[Any]):
         if not self._watch(lock):
             return
         counted: list[None] = []
-        try:
-            if limit is None:
-                block_or_raise(self._engine, self._enter_wait, counted)
-            if not acquire(lock, limit):
-                raise TimeoutError(f"task {self.id} did not end within {limit:g} s")
-        finally:
-            if counted:
-                self._leave_wait()
-            self._unwatch(lock)
+        rest = None
+        with Held(lock):
+            try:
+                rest = _rest.begin_waiting(self)
+                if limit is None:
+                    block_or_raise(self._engine, self._enter_wait, counted)
+                if not _rest.wait(
+                    self._engine, lambda s: acquire(lock, s), limit, lambda: not self.done()
+                ):
+                    raise TimeoutError(f"task {self.id} did not end within {limit:g} s")
+            finally:
+                _rest.leave(rest)
+                if counted:
+                    self._leave_wait()
+                self._unwatch(lock)
 
     def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
         """Call ``fn(task)`` once the task has ended, on the thread that ended it, in the order of
@@ -193,11 +203,14 @@ class Task(Future[Any]):
         """Wait on the running event loop; cancelling the awaiting asyncio task cancels this one."""
         if not self.done():
             waiting = _bridge.ended(self)
+            rest = _rest.begin_waiting(self)
             try:
                 yield from waiting
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+            finally:
+                _rest.leave(rest)
         if self.cancelled():
             cause = self._failure
             raise asyncio.CancelledError(f"task {self.id} was cancelled") from (

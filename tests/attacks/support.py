@@ -32,6 +32,8 @@ from duepool import ManualClock, Scheduler, TaskState
 CAMPAIGN_S = {CAMPAIGN_S}
 SOON = {SOON / 4}
 logging.disable(logging.CRITICAL)
+# A process that was started in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Campaign:

@@ -209,15 +209,14 @@ def test_c42_cancelling_the_awaiter_of_a_running_task_asks_its_body(make, caplog
 
     async def main():
         awaiter = asyncio.ensure_future(wait_for(task))
+        await asyncio.sleep(0)  # the awaiter begins
         while not entered.is_set():
             await asyncio.sleep(0.001)
         assert task.state == RUNNING
-        start = time.monotonic()
         awaiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await awaiter
         # At once: the body has not ended, it cannot have.
-        assert time.monotonic() - start < 1
         assert task.state == TaskState.CANCEL_REQUESTED
 
     asyncio.run(main())

@@ -14,6 +14,9 @@ INTERRUPT = (
 import _thread
 from concurrent.futures import as_completed, wait
 
+# A process that was started in the background ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupt_at(seconds):
     def send():
         time.sleep(seconds)

@@ -220,17 +220,25 @@ def test_states_of_tasks(scheduler):
             scheduler.tasks(bad)
 
 
+LIMITS = ("timeout", "start_by")
+CHOICES = ("overlap", "catch_up", "on_error")
+
+
 def test_options(scheduler):
     for bad in (5, b"n", True, ["n"], nothing):
         refused(scheduler, TypeError, "name", bad, partial(scheduler.with_options, name=bad))
-    for key in ("timeout", "start_by", "tenant", "interrupt"):
-        refused(
-            scheduler,
-            NotImplementedError,
-            key,
-            5,
-            partial(scheduler.with_options, **{key: 5}),
-        )
+    for key, bad, error in (
+        *((key, bad, ValueError) for key in LIMITS for bad in (0, 0.0, -1, math.nan, math.inf)),
+        *((key, bad, TypeError) for key in LIMITS for bad in ("5", True, [])),
+        *(("tenant", bad, TypeError) for bad in (5, b"t", True)),
+        *((key, bad, TypeError) for key in ("interrupt", "inherit") for bad in (1, "yes", None)),
+        *((key, "never", ValueError) for key in CHOICES),
+        *((key, bad, TypeError) for key in CHOICES for bad in (1, None)),
+        *(("max_instances", bad, ValueError) for bad in (0, -1)),
+        *(("max_instances", bad, TypeError) for bad in (1.5, True, "2")),
+    ):
+        for target in (scheduler, scheduler.with_options(name="n")):
+            refused(scheduler, error, key, bad, partial(target.with_options, **{key: bad}))
     with pytest.raises(TypeError, match="colour"):
         scheduler.with_options(colour=1)
     with pytest.raises(TypeError):
@@ -303,12 +311,17 @@ def test_arguments_of_the_shutdown_calls(scheduler):
         ("exit_grace", math.nan, ValueError),
         ("exit_grace", "5", TypeError),
         ("exit_grace", True, TypeError),
-        ("executor", nothing, NotImplementedError),
-        ("max_in_flight", 1, NotImplementedError),
-        ("overload", "block", NotImplementedError),
-        ("overload", None, NotImplementedError),
-        ("quotas", {}, NotImplementedError),
-        ("wrap", (nothing,), NotImplementedError),
+        ("executor", nothing, TypeError),
+        ("executor", "threads", TypeError),
+        ("max_in_flight", 1, ValueError),
+        ("overload", "panic", ValueError),
+        ("overload", None, TypeError),
+        ("overload", 5, TypeError),
+        ("quotas", 5, TypeError),
+        ("quotas", [("a", 1)], TypeError),
+        ("wrap", nothing, TypeError),
+        ("wall_clock", 5, TypeError),
+        ("thread_factory", 5, TypeError),
         ("late_after", 1, NotImplementedError),
         ("on_event", nothing, NotImplementedError),
     ],
@@ -317,6 +330,20 @@ def test_arguments_of_the_constructor(engine, argument, value, error):
     with pytest.raises(error) as caught:
         Scheduler(**{"engine": engine, argument: value})
     assert names(str(caught.value), argument, value), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "part"),
+    [
+        ("quotas", {"a": 0}, ValueError, r"quotas\['a'\] must be at least 1 .*, got 0"),
+        ("quotas", {"a": 1.5}, TypeError, r"quotas\['a'\] must be an int .*1\.5"),
+        ("quotas", {7: 1}, TypeError, "quotas has the key 7"),
+        ("wrap", (nothing, 5), TypeError, r"wrap\[1\] must be a callable .*int 5"),
+    ],
+)
+def test_a_bad_part_of_an_argument_of_the_constructor(engine, argument, value, error, part):
+    with pytest.raises(error, match=part):
+        Scheduler(**{"engine": engine, argument: value})
 
 
 def test_the_least_and_the_greatest_arguments_of_the_constructor(engine):

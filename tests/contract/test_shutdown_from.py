@@ -7,8 +7,7 @@ import time
 import pytest
 
 import duepool
-from duepool import _values
-from duepool import scheduler as face
+from duepool import _closing, _values
 
 from .support import (
     CANCEL_REQUESTED,
@@ -248,7 +247,7 @@ def test_in_manual_mode_stop_cancels_what_is_not_due(make, clock):
 
 
 def test_a_wait_for_tasks_not_yet_due_says_so(make, clock, caplog, monkeypatch):
-    monkeypatch.setattr(face, "_EXPLAIN_AFTER_S", 0.02)
+    monkeypatch.setattr(_closing, "EXPLAIN_AFTER_S", 0.02)
     scheduler = make(1, clock=clock)
     scheduler.submit_many([nothing] * 3, 3600)
     with caplog.at_level(logging.WARNING, "duepool"):
@@ -260,7 +259,7 @@ def test_a_wait_for_tasks_not_yet_due_says_so(make, clock, caplog, monkeypatch):
 
 
 def test_a_wait_for_a_running_body_says_nothing(make, clock, gate, caplog, monkeypatch):
-    monkeypatch.setattr(face, "_EXPLAIN_AFTER_S", 0.02)
+    monkeypatch.setattr(_closing, "EXPLAIN_AFTER_S", 0.02)
     scheduler = make(1, clock=clock)
     scheduler.submit(gate)
     gate.wait_entered()
@@ -272,7 +271,7 @@ def test_a_wait_for_a_running_body_says_nothing(make, clock, gate, caplog, monke
 
 
 def test_the_explanation_comes_after_five_seconds():
-    assert face._EXPLAIN_AFTER_S == 5.0
+    assert _closing.EXPLAIN_AFTER_S == 5.0
     assert _values.REASONS[4] == "shutdown"
 
 

@@ -83,6 +83,8 @@ def test_the_defaults_of_the_constructor_are_the_documented_ones():
         "wrap": (),
         "late_after": None,
         "on_event": None,
+        "wall_clock": None,
+        "thread_factory": None,
     }
     assert list(defaults)[:4] == ["max_workers", "thread_name_prefix", "initializer", "initargs"]
 
@@ -305,21 +307,17 @@ def test_map_raises_at_its_place_and_cancels_the_rest(make, clock):
     assert list(results) == []
 
 
-def test_map_that_does_not_fit_cancels_its_own_tasks_only(make, clock):
+def test_map_submits_what_there_is_room_for_and_the_rest_as_results_are_taken(make, clock):
     scheduler = make(0, clock=clock, capacity=5)
     mine = scheduler.submit_after(1, nothing)
-    with pytest.raises(QueueFull):
-        scheduler.map(nothing, range(5))
+    results = scheduler.map(nothing, range(6))
+    assert (counters(scheduler)["queued"], counters(scheduler)["rejected"]) == (5, 0)
+    assert scheduler.tick() == 4
+    assert next(results) is None
+    assert scheduler.tick() == 2
+    assert len(list(results)) == 5
     assert scheduler.tasks() == [mine]
-    counts = counters(scheduler)
-    assert (counts["admitted"], counts["cancelled"], counts["rejected"]) == (5, 4, 1)
     room(scheduler, 5)
-    assert len(list(_ticked(scheduler, scheduler.map(nothing, range(4))))) == 4
-
-
-def _ticked(scheduler, results):
-    scheduler.tick()
-    return results
 
 
 def test_map_times_out_in_real_time_and_cancels_what_is_left(make, clock, gate):

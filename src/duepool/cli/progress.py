@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from duepool.cli.replay import Replay
+from duepool.cli.running import Watched
 
 __all__ = ["BarProgress", "LineProgress", "for_stream"]
 
@@ -31,14 +31,14 @@ class _Periodic:
         self._clock = clock
         self._next_s = clock() + period_s
 
-    def tick(self, replay: Replay) -> None:
+    def tick(self, replay: Watched) -> None:
         """Show the state of `replay` if it is time to."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + self._period_s
             self.show(replay)
 
-    def show(self, replay: Replay) -> None:
+    def show(self, replay: Watched) -> None:
         """Show the state of `replay`."""
         raise NotImplementedError
 
@@ -61,10 +61,9 @@ class LineProgress(_Periodic):
     ) -> None:
         pass
 
-    def show(self, replay: Replay) -> None:
+    def show(self, replay: Watched) -> None:
         """Write one line."""
-        total = len(replay.log.jobs)
-        line = f"{replay.arrived:,} of {total:,} jobs arrived, {replay.ended():,} ended\n"
+        line = f"{replay.arrived:,} of {replay.total:,} jobs arrived, {replay.ended():,} ended\n"
         self._stream.write(line)
         self._stream.flush()
 
@@ -97,7 +96,7 @@ class BarProgress(_Periodic):
     ) -> None:
         self._bar.stop()
 
-    def show(self, replay: Replay) -> None:
+    def show(self, replay: Watched) -> None:
         """Redraw the bar."""
         self._bar.update(self._task, completed=replay.ended(), refresh=True)
 

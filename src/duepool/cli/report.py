@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from duepool.cli.joblog import JobLog
-from duepool.cli.replay import Outcome, Settings
+from duepool.cli.outcome import Outcome, Settings, log_s
 
-__all__ = ["Percentiles", "Report", "log_seconds", "real_seconds"]
+__all__ = ["Percentiles", "Report", "capacity_text", "log_notes", "log_seconds", "real_seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,26 @@ class Percentiles:
     total: float
     count: int
 
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
     @classmethod
-    def of(cls, values: Sequence[float]) -> Percentiles:
-        """Summarise `values`: percentile q is at index ``int(q * n)`` of the n sorted values."""
-        if not values:
+    def of(cls, values_ns: Sequence[int], speed: float = 1.0) -> Percentiles:
+        """Summarise `values_ns`, each of them times `speed`, in seconds.
+
+        Percentile q is at index ``int(q * n)`` of the n sorted values.
+        """
+        if not values_ns:
             return cls(None, None, None, None, 0.0, 0)
-        ordered = sorted(values)
+        ordered = sorted(values_ns)
         n = len(ordered)
 
         def at(q: float) -> float:
-            return ordered[min(int(q * n), n - 1)]
+            return log_s(ordered[min(int(q * n), n - 1)], speed)
 
-        return cls(at(0.50), at(0.95), at(0.99), ordered[-1], math.fsum(ordered), n)
+        total = log_s(sum(ordered), speed)
+        return cls(at(0.50), at(0.95), at(0.99), log_s(ordered[-1], speed), total, n)
 
     def as_json(self) -> dict[str, float | int | None]:
         """Return the keys ``p50, p95, p99, max, total, count``."""
@@ -61,16 +68,27 @@ class Report:
         self.log = log
         self.settings = settings
         self.outcome = outcome
-        self.wait_s = Percentiles.of([wait * settings.speed for wait in outcome.waits_s])
+        self.wait_s = Percentiles.of(outcome.waits_ns, settings.speed)
         """Seconds of the log."""
-        self.lateness_s = Percentiles.of(outcome.lateness_s)
-        """Real seconds."""
+        self.waited = outcome.waited(settings)
+        """Jobs that had to wait for a worker; see `Outcome.waited`."""
+        self.lateness_s = Percentiles.of(outcome.lateness_ns)
+        """Real seconds; in virtual time nothing is late."""
         ended = outcome.succeeded + outcome.failed + outcome.cancelled
         wall = outcome.wall_s
         self.throughput_per_s = ended / wall if wall > 0 else 0.0
         """Admitted jobs that reached a terminal state, per real second."""
-        self.utilisation = outcome.busy_s / (settings.workers * wall) if wall > 0 else 0.0
+        room_ns = settings.workers * outcome.length_ns
+        self.utilisation = outcome.busy_ns / room_ns if room_ns else 0.0
         """busy / (workers x (last end - start)), 0 to 1."""
+        makespan_ns = outcome.makespan_ns
+        self.makespan_s = None if makespan_ns is None else log_s(makespan_ns, settings.speed)
+        """Seconds of the log from its start to the last end of a job; None: no job ended."""
+        length_s = log_s(outcome.length_ns, settings.speed)
+        self.speed = settings.speed
+        """Seconds of log per real second: as asked for, or as fast as a virtual replay was."""
+        if settings.virtual:
+            self.speed = length_s / wall if wall > 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; docs/replay.md has meaning and unit of each key."""
@@ -83,19 +101,32 @@ class Report:
             "failed": outcome.failed,
             "cancelled": outcome.cancelled,
             "wall_s": outcome.wall_s,
+            "makespan_s": self.makespan_s,
             "throughput_per_s": self.throughput_per_s,
-            "wait_s": self.wait_s.as_json(),
+            "wait_s": {**self.wait_s.as_json(), "waited": self.waited},
             "lateness_s": self.lateness_s.as_json(),
             "max_queued": outcome.max_queued,
             "utilisation": self.utilisation,
             "engine": outcome.engine,
+            "virtual": settings.virtual,
             "workers": settings.workers,
             "capacity": settings.capacity,
-            "speed": settings.speed,
+            "speed": self.speed,
             "bad_lines": self.log.bad_lines,
             "negative_run_times": self.log.negative_run_times,
             "interrupted": outcome.interrupted,
         }
+
+    def headline(self) -> str:
+        """Return what was replayed with: workers, capacity, engine, and virtual time if it was."""
+        settings = self.settings
+        plural = "" if settings.workers == 1 else "s"
+        words = [
+            f"{settings.workers:,} worker{plural}",
+            capacity_text(settings.capacity),
+            f"{self.outcome.engine} engine",
+        ]
+        return ", ".join([*words, "virtual time"] if settings.virtual else words)
 
     def dumps(self) -> str:
         """Return the report as JSON text that ends in a newline."""
@@ -105,9 +136,7 @@ class Report:
         """Print the tables and the lines below them to `console`."""
         outcome, settings = self.outcome, self.settings
         counts = Table(box=box.SIMPLE_HEAD, show_header=False, title_justify="left")
-        counts.title = (
-            f"{settings.workers:,} workers, capacity {settings.capacity:,}, {outcome.engine} engine"
-        )
+        counts.title = self.headline()
         for _ in range(2):
             counts.add_column(no_wrap=True)
             counts.add_column(justify="right", no_wrap=True)
@@ -120,9 +149,11 @@ class Report:
         ]
         if outcome.failed:
             left.append(("failed", f"{outcome.failed:,}"))
+        left.append(("waited for a worker", f"{self.waited:,}"))
         right = [
             ("wall time", f"{outcome.wall_s:,.2f} s"),
             ("throughput", f"{self.throughput_per_s:,.1f} jobs/s"),
+            ("makespan (log)", log_seconds(self.makespan_s)),
             ("highest queue depth", f"{outcome.max_queued:,}"),
             ("utilisation", f"{self.utilisation:.1%}"),
         ]
@@ -138,8 +169,9 @@ class Report:
         wait, late = self.wait_s, self.lateness_s
         cells = [log_seconds(value) for value in (wait.p50, wait.p95, wait.p99, wait.max)]
         times.add_row("waiting time (log)", *cells)
-        cells = [real_seconds(value) for value in (late.p50, late.p95, late.p99, late.max)]
-        times.add_row("arrival lateness (real)", *cells)
+        if not settings.virtual:
+            cells = [real_seconds(value) for value in (late.p50, late.p95, late.p99, late.max)]
+            times.add_row("arrival lateness (real)", *cells)
         console.print(times)
         for line in self.notes():
             console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -147,15 +179,10 @@ class Report:
     def notes(self) -> list[str]:
         """Return the lines below the tables, most of them only when there is something to say."""
         outcome, log = self.outcome, self.log
-        lines = [f"1 ms real = {self.settings.speed / 1000:,.6g} s of log"]
-        if log.negative_run_times:
-            lines.append(
-                f"{log.negative_run_times:,} jobs have an unknown run time (-1): replayed with 0 s"
-            )
-        if log.bad_lines:
-            lines.append(
-                f"{log.bad_lines:,} lines are no job record (skipped), the first: {log.first_bad}"
-            )
+        lines = [f"1 ms real = {self.speed / 1000:,.6g} s of log"]
+        if self.settings.virtual:
+            lines = [f"virtual time: nothing costs any, and {lines[0]}"]
+        lines += log_notes(log)
         if outcome.errors:
             lines.append(
                 f"{len(outcome.errors):,} arrivals could not submit their job, "
@@ -169,6 +196,25 @@ class Report:
                 "what was queued or running then counts as cancelled"
             )
         return lines
+
+
+def log_notes(log: JobLog) -> list[str]:
+    """Return what there is to say about a log's lines."""
+    lines = []
+    if log.negative_run_times:
+        lines.append(
+            f"{log.negative_run_times:,} jobs have an unknown run time (-1): replayed with 0 s"
+        )
+    if log.bad_lines:
+        lines.append(
+            f"{log.bad_lines:,} lines are no job record (skipped), the first: {log.first_bad}"
+        )
+    return lines
+
+
+def capacity_text(capacity: int | None) -> str:
+    """Return a capacity in words."""
+    return "unbounded queue" if capacity is None else f"capacity {capacity:,}"
 
 
 def log_seconds(value: float | None) -> str:

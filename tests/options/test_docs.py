@@ -1,0 +1,19 @@
+"""The examples of docs/options.md do what they say, one after the other, on both engines."""
+
+import re
+from pathlib import Path
+
+import duepool
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+
+
+def test_the_examples_run(engine, monkeypatch):
+    monkeypatch.setenv("DUEPOOL_ENGINE", engine)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
+    assert len(blocks) == 7
+    names: dict = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{PAGE.name}, example {number + 1}", "exec"), names)
+    assert engine == type(names["scheduler"])._engine_module.NAME
+    assert duepool.current_task() is None
