@@ -1,8 +1,9 @@
-"""The demo: a week of cluster jobs in ten seconds, then what the speed is for.
+"""The demo: a week of cluster jobs in ten seconds, again in virtual time, and what speed is for.
 
     make demo                       # or: python examples/demo.py
 
-The first part is the command ``duepool replay`` on the log beside this file. The second part is the
+The first two parts are the command ``duepool replay`` on the log beside this file: once on threads,
+and once as a sweep in virtual time, where the same week takes half a second. The third part is the
 life of request time-outs: each request of a server gets a deadline, and nearly all requests answer
 in time, so that nearly all deadlines are cancelled. It counts how many of these operations
 (schedule one, cancel one) each engine does in a second, and `threading.Timer` beside them.
@@ -28,6 +29,8 @@ from duepool.cli import main as command
 LOG = Path(__file__).with_name("cluster-week.swf.gz")
 REPLAY = ("--workers", "32", "--capacity", "250")
 """Less room than the bursts need: some jobs are rejected, and some users give up waiting."""
+SWEEP = ("--sweep", "workers=24:56:8", "--capacity", "250")
+"""The same queue, with fewer and with more workers, decided on a manual clock."""
 
 REQUESTS = 100_000
 """Time-outs for a scheduler."""
@@ -100,7 +103,7 @@ def measure_timers(count: int = TIMERS) -> Measured:
 
 
 def show_speed() -> None:
-    """Measure and print the second part's table."""
+    """Measure and print the third part's table."""
     measures: list[Callable[[], Measured]] = [
         lambda: measure_engine("cython"),
         lambda: measure_engine("python"),
@@ -130,15 +133,17 @@ def show_speed() -> None:
 
 
 def main() -> int:
-    """Run both parts; the exit code is the replay's."""
+    """Run all parts; the exit code is that of the first replay that fails."""
     log = LOG.relative_to(Path.cwd()) if LOG.is_relative_to(Path.cwd()) else LOG
-    arguments = ["replay", str(log), *REPLAY]
-    print("$ duepool", *arguments, flush=True)
-    try:
-        command(args=arguments, prog_name="duepool")
-    except SystemExit as stop:
-        if stop.code:
-            return int(stop.code)
+    for options in (REPLAY, SWEEP):
+        arguments = ["replay", str(log), *options]
+        print("$ duepool", *arguments, flush=True)
+        try:
+            command(args=arguments, prog_name="duepool")
+        except SystemExit as stop:
+            if stop.code:
+                return int(stop.code)
+        print(flush=True)
     show_speed()
     return 0
 

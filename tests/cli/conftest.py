@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -85,3 +87,69 @@ def shared_directory() -> Path:
     """Return the directory of the shared data: ``DUEPOOL_SHARED``, else ``../shared``."""
     given = os.environ.get("DUEPOOL_SHARED")
     return Path(given) if given else ROOT.parent / "shared"
+
+
+class Child:
+    """A replay in a child process that a test interrupts."""
+
+    def __init__(self, directory: Path, *arguments: str | Path) -> None:
+        self._json = directory / "interrupted.json"
+        line = command("replay", *map(str, arguments), "--json", str(self._json))
+        self._process = subprocess.Popen(
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=plain_environment(),
+        )
+        self._watchdog = threading.Timer(WATCHDOG_S, self._process.kill)
+        self._watchdog.start()
+        self._err = b""
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def wait_for(self, words: bytes) -> None:
+        """Read the child's messages up to the line that has `words`."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._err += line
+            if words in line:
+                return
+        raise AssertionError(f"{words!r} never came, but {self._err!r}")
+
+    def interrupt(self) -> Finished:
+        """Press Ctrl-C once and return what the child left."""
+        self._process.send_signal(signal.SIGINT)
+        # Not communicate(): standard input must stay open until the child has ended.
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        out, err = self._process.stdout.read(), self._process.stderr.read()
+        code = self._process.wait()
+        self._watchdog.cancel()
+        try:
+            self.stdin.close()
+        except BrokenPipeError:
+            pass
+        self._process.stdout.close()
+        self._process.stderr.close()
+        report = json.loads(self._json.read_text("utf-8")) if self._json.exists() else {}
+        return Finished(code, out.decode(), (self._err + err).decode(), report)
+
+
+def assert_stopped_cleanly(done: Finished) -> None:
+    assert done.code == 130, done.err
+    assert "Traceback" not in done.err
+    assert "stopped by Ctrl-C" in done.out
+    assert "highest queue depth" in done.out  # the table so far
+    report = done.report
+    assert report["interrupted"] is True
+    ends = report["succeeded"] + report["failed"] + report["cancelled"]
+    assert report["admitted"] == ends  # nothing is left behind
+
+
+ctrl_c = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows cannot send Ctrl-C to one child process"
+)

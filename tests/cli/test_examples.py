@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,20 @@ def test_the_demo_settings_reject_and_cancel(
     assert done.report["cancelled"] > 0
     assert done.report["failed"] == 0
     assert done.report["admitted"] + done.report["rejected"] == done.report["jobs"]
+
+
+def test_the_demo_sweep_shows_that_workers_help(
+    demo: ModuleType, replay: ReplayRunner, engine: str
+) -> None:
+    done = replay(demo.LOG, *demo.SWEEP, "--engine", engine)
+    assert done.code == 0, done.err
+    rows: list[dict[str, Any]] = done.report  # type: ignore[assignment]
+    assert [row["workers"] for row in rows] == [24, 32, 40, 48, 56]
+    for falling in ("rejected", "max_queued", "utilisation"):
+        values = [row[falling] for row in rows]
+        assert values == sorted(values, reverse=True)
+    totals = [row["wait_s"]["total"] for row in rows]
+    assert totals == sorted(totals, reverse=True)
 
 
 def test_the_demo_measures_an_engine(demo: ModuleType, engine: str) -> None:

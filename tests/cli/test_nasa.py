@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -12,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from duepool.cli.joblog import Job, JobLog, open_log, read_log
+from duepool.cli.outcome import Settings
+from duepool.cli.running import Watched
+from duepool.cli.virtual import VirtualReplay
 
 from .conftest import WATCHDOG_S, Finished, ReplayRunner, command, plain_environment
 from .conftest import shared_directory as shared
+from .oracle import Waits, Work, first_come_first_served, waits_of
 
 pytestmark = pytest.mark.nasa
 
+S = 10**9
 FIRST_COME_FIRST_SERVED_S = 3_278_326
 """Sum of waiting times of the first 1,000 jobs on two workers without any overhead, in seconds."""
 
@@ -37,15 +41,9 @@ def jobs_of(path: Path) -> list[Job]:
     return log.jobs
 
 
-def first_come_first_served(jobs: Iterable[Job], workers: int) -> float:
-    """Return the sum of the waiting times, in the log's seconds, if nothing costs any time."""
-    free_at = [0.0] * workers
-    total = 0.0
-    for job in jobs:
-        start = max(job.arrival_s, free_at[0])
-        total += start - job.arrival_s
-        heapq.heapreplace(free_at, start + job.duration_s)
-    return total
+def work_of(jobs: Iterable[Job]) -> list[Work]:
+    """Return the jobs with their times in nanoseconds; the log has whole seconds."""
+    return [Work(int(job.arrival_s) * S, int(job.duration_s) * S) for job in jobs]
 
 
 def test_nasa_log_is_read_whole(nasa_log: Path) -> None:
@@ -54,7 +52,8 @@ def test_nasa_log_is_read_whole(nasa_log: Path) -> None:
     assert sum(job.duration_s == 0 for job in jobs) == 173
     assert not any(job.cancel_at_s is not None for job in jobs)
     assert (jobs[0].arrival_s, jobs[-1].arrival_s) == (0, 7_948_936)
-    assert first_come_first_served(jobs[:1000], 2) == FIRST_COME_FIRST_SERVED_S
+    spans = first_come_first_served(work_of(jobs[:1000]), 2)
+    assert waits_of(spans).total == FIRST_COME_FIRST_SERVED_S * S
 
 
 def test_nasa_log_at_two_million(nasa_log: Path, replay: ReplayRunner, engine: str) -> None:
@@ -93,3 +92,57 @@ def test_nasa_waiting_times(nasa_waits: dict[str, Finished], engine: str) -> Non
     total = done.report["wait_s"]["total"]
     assert FIRST_COME_FIRST_SERVED_S <= total <= 1.15 * FIRST_COME_FIRST_SERVED_S
     assert done.report["wait_s"]["count"] == 1000
+
+
+def children_s() -> float:
+    """Return the processor time of the child processes that have ended; 0 where nobody counts."""
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return float(usage.ru_utime + usage.ru_stime)
+
+
+RIGHT = {
+    2: (17_054, 2_667_517_462, 390_481, 400_847, 8_031_910),
+    4: (8_514, 27_368_334, 16_142, 49_588, 7_949_022),
+}
+"""By workers: jobs that waited; total, p99 and longest wait, and makespan, in seconds."""
+
+
+@pytest.mark.parametrize("workers", sorted(RIGHT))
+def test_nasa_log_in_virtual_time(
+    nasa_log: Path, replay: ReplayRunner, engine: str, workers: int
+) -> None:
+    waited, total, p99, longest, makespan = RIGHT[workers]
+    right = waits_of(first_come_first_served(work_of(jobs_of(nasa_log)), workers))
+    assert right == Waits(waited, total * S, right.p50, p99 * S, longest * S, makespan * S)
+    before_s = children_s()
+    done = replay(nasa_log, "--virtual", "--workers", str(workers), "--engine", engine)
+    took_s = children_s() - before_s
+    assert done.code == 0, done.err
+    wait = done.report["wait_s"]
+    found = (wait["waited"], wait["total"], wait["p99"], wait["max"], done.report["makespan_s"])
+    assert found == RIGHT[workers]
+    assert (wait["count"], wait["p50"]) == (18_239, right.p50 / S)
+    assert (done.report["succeeded"], done.report["rejected"]) == (18_239, 0)
+    # The whole process, by its processor time: it waits for nothing.
+    assert engine != "cython" or took_s < 2.0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 128])
+def test_nasa_waits_to_the_nanosecond(nasa_log: Path, engine: str, workers: int) -> None:
+    log = JobLog(str(nasa_log))
+    with open_log(str(nasa_log)) as stream:
+        read_log(stream, log, limit=3000)
+    outcome = VirtualReplay(log, Settings(workers, None, 1.0, engine, True)).run(_Silent())
+    right = first_come_first_served(work_of(log.jobs), workers)
+    assert [tuple(span) for span in outcome.spans] == right
+
+
+class _Silent:
+    """A progress display that shows nothing."""
+
+    def tick(self, replay: Watched) -> None:
+        pass

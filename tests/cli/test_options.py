@@ -32,6 +32,8 @@ def invoke(*arguments: str, stdin: str = HEADER + "0,0\n") -> Result:
         ("--workers", "", "not a valid integer"),
         ("--capacity", "0", "x>=1"),
         ("--capacity", "many", "not a valid integer"),
+        ("--capacity", "many", "nor is it 'unbounded'"),
+        ("--capacity", "1e6", "not a valid integer"),
         ("--limit", "0", "x>=1"),
         ("--speed", "0", "not a finite number above 0"),
         ("--speed", "-1", "not a finite number above 0"),
@@ -60,8 +62,19 @@ def test_help_is_readable_in_80_columns() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 80
-    for word in ("--speed", "--workers", "--capacity", "--engine", "--json", "--limit"):
-        assert word in result.output
+    options = (
+        "speed",
+        "workers",
+        "capacity",
+        "engine",
+        "json",
+        "limit",
+        "virtual",
+        "sweep",
+        "plot",
+    )
+    for word in options:
+        assert f"--{word}" in result.output
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

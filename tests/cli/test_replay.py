@@ -8,10 +8,8 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -23,9 +21,19 @@ from click.testing import CliRunner
 import duepool
 from duepool.cli import app, main
 from duepool.cli.joblog import Job, JobLog
-from duepool.cli.replay import Outcome, Replay, Settings, default_speed
+from duepool.cli.outcome import Outcome, Settings
+from duepool.cli.replay import Replay, default_speed
+from duepool.cli.running import Watched
 
-from .conftest import WATCHDOG_S, Finished, ReplayRunner, command, plain_environment
+from .conftest import (
+    WATCHDOG_S,
+    Child,
+    ReplayRunner,
+    assert_stopped_cleanly,
+    command,
+    ctrl_c,
+    plain_environment,
+)
 
 CSV2 = "arrival_s,duration_s"
 CSV3 = "arrival_s,duration_s,cancel_at_s"
@@ -34,7 +42,7 @@ CSV3 = "arrival_s,duration_s,cancel_at_s"
 class _Silent:
     """A progress display that shows nothing."""
 
-    def tick(self, replay: Replay) -> None:
+    def tick(self, replay: Watched) -> None:
         pass
 
 
@@ -75,7 +83,7 @@ def test_rejected_and_cancelled_jobs(replay: ReplayRunner, engine: str) -> None:
 
 
 def test_a_cancellation_after_the_end_changes_nothing(engine: str) -> None:
-    log = log_of((0, 0, 2000), (0, 0, 2000), (3000, 0, None))
+    log = log_of((0, 0, 10_000), (0, 0, 10_000), (11_000, 0, None))
     outcome = Replay(log, Settings(1, 10, 10_000.0, engine)).run(_Silent())
     assert (outcome.succeeded, outcome.cancelled, outcome.unfinished) == (3, 0, 0)
 
@@ -177,75 +185,9 @@ def test_an_engine_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyP
     assert "Error: the compiled engine is not installed" in result.output
 
 
-class _Child:
-    """A replay in a child process that a test interrupts."""
-
-    def __init__(self, directory: Path, *arguments: str | Path) -> None:
-        self._json = directory / "interrupted.json"
-        line = command("replay", *map(str, arguments), "--json", str(self._json))
-        self._process = subprocess.Popen(
-            line,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=plain_environment(),
-        )
-        self._watchdog = threading.Timer(WATCHDOG_S, self._process.kill)
-        self._watchdog.start()
-        self._err = b""
-
-    @property
-    def stdin(self) -> IO[bytes]:
-        assert self._process.stdin is not None
-        return self._process.stdin
-
-    def wait_for(self, words: bytes) -> None:
-        """Read the child's messages up to the line that has `words`."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._err += line
-            if words in line:
-                return
-        raise AssertionError(f"{words!r} never came, but {self._err!r}")
-
-    def interrupt(self) -> Finished:
-        """Press Ctrl-C once and return what the child left."""
-        self._process.send_signal(signal.SIGINT)
-        # Not communicate(): standard input must stay open until the child has ended.
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        out, err = self._process.stdout.read(), self._process.stderr.read()
-        code = self._process.wait()
-        self._watchdog.cancel()
-        try:
-            self.stdin.close()
-        except BrokenPipeError:
-            pass
-        self._process.stdout.close()
-        self._process.stderr.close()
-        report = json.loads(self._json.read_text("utf-8")) if self._json.exists() else {}
-        return Finished(code, out.decode(), (self._err + err).decode(), report)
-
-
-def assert_stopped_cleanly(done: Finished) -> None:
-    assert done.code == 130, done.err
-    assert "Traceback" not in done.err
-    assert "stopped by Ctrl-C" in done.out
-    assert "highest queue depth" in done.out  # the table so far
-    report = done.report
-    assert report["interrupted"] is True
-    ends = report["succeeded"] + report["failed"] + report["cancelled"]
-    assert report["admitted"] == ends  # nothing is left behind
-
-
-ctrl_c = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows cannot send Ctrl-C to one child process"
-)
-
-
 @ctrl_c
 def test_ctrl_c_while_the_log_is_read(tmp_path: Path) -> None:
-    child = _Child(tmp_path, "-")
+    child = Child(tmp_path, "-")
     # More than a pipe holds: when all is written, the child reads.
     child.stdin.write(f"{CSV2}\n".encode() + b"0,1\n" * 300_000)
     child.stdin.flush()
@@ -259,7 +201,7 @@ def test_ctrl_c_while_arrivals_are_loaded(
     tmp_path: Path, replay: ReplayRunner, engine: str
 ) -> None:
     path = replay.write("long.csv", ["5,1"] * 60_000, CSV2)
-    child = _Child(tmp_path, path, "--engine", engine)
+    child = Child(tmp_path, path, "--engine", engine)
     child.wait_for(b"jobs over")
     done = child.interrupt()
     assert_stopped_cleanly(done)
@@ -270,7 +212,7 @@ def test_ctrl_c_while_arrivals_are_loaded(
 def test_ctrl_c_while_jobs_arrive(tmp_path: Path, replay: ReplayRunner, engine: str) -> None:
     rows = [f"{number},1000" for number in range(1000)]
     path = replay.write("steady.csv", rows, CSV2)
-    child = _Child(tmp_path, path, "--engine", engine, "--speed", "10")
+    child = Child(tmp_path, path, "--engine", engine, "--speed", "10")
     child.wait_for(b"jobs arrived")
     done = child.interrupt()
     assert_stopped_cleanly(done)
@@ -281,7 +223,7 @@ def test_ctrl_c_while_jobs_arrive(tmp_path: Path, replay: ReplayRunner, engine: 
 @ctrl_c
 def test_ctrl_c_while_the_last_jobs_run(tmp_path: Path, replay: ReplayRunner, engine: str) -> None:
     path = replay.write("tail.csv", ["0,1000000"] * 9, CSV2)
-    child = _Child(tmp_path, path, "--engine", engine, "--speed", "1")
+    child = Child(tmp_path, path, "--engine", engine, "--speed", "1")
     child.wait_for(b"9 of 9 jobs arrived")
     done = child.interrupt()
     assert_stopped_cleanly(done)

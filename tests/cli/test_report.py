@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,17 @@ from rich.console import Console
 
 from duepool.cli import progress
 from duepool.cli.joblog import JobLog
-from duepool.cli.replay import Outcome, Settings
+from duepool.cli.outcome import Outcome, Settings, Span
 from duepool.cli.report import Percentiles, Report, log_seconds, real_seconds
+
+S = 10**9
+SPANS = [
+    Span(0, S // 2, 3 * S),  # waits 0.5 s, runs 2.5 s
+    Span(S // 4, S // 2, 3 * S),  # waits 0.25 s
+    Span(S // 2, S + S // 2, 2 * S + S // 2),  # waits 1 s, runs 1 s
+    Span(S, None, 2 * S),  # cancelled while it was queued
+]
+"""On two workers; the third came when both were taken."""
 
 
 def outcome(**changes: Any) -> Outcome:
@@ -30,16 +38,23 @@ def outcome(**changes: Any) -> Outcome:
         "cancelled": 2,
         "max_queued": 3,
         "engine": "python",
-        "waits_s": [0.5, 0.25, 1.0],
-        "lateness_s": [0.001, 0.002],
-        "busy_s": 6.0,
+        "spans": SPANS,
+        "lateness_ns": [1_000_000, 2_000_000],
+        "length_ns": 4 * S,
         "wall_s": 4.0,
     }
     return Outcome(**{**values, **changes})
 
 
-def report(speed: float = 100.0, log: JobLog | None = None, **changes: Any) -> Report:
-    return Report(log or JobLog("x.swf"), Settings(2, 50, speed), outcome(**changes))
+def report(
+    speed: float = 100.0,
+    log: JobLog | None = None,
+    capacity: int | None = 50,
+    virtual: bool = False,
+    **changes: Any,
+) -> Report:
+    settings = Settings(2, capacity, speed, None, virtual)
+    return Report(log or JobLog("x.swf"), settings, outcome(**changes))
 
 
 def text_of(shown: Report, width: int = 80) -> str:
@@ -52,11 +67,20 @@ def text_of(shown: Report, width: int = 80) -> str:
     ("n", "p50", "p95", "p99"), [(1, 0, 0, 0), (2, 1, 1, 1), (20, 10, 19, 19), (200, 100, 190, 198)]
 )
 def test_percentile_is_the_value_at_int_of_q_times_n(n: int, p50: int, p95: int, p99: int) -> None:
-    values = [float(value) for value in range(n)]
+    values = list(range(n))
     random.Random(1).shuffle(values)
-    found = Percentiles.of(values)
+    found = Percentiles.of([value * S for value in values])
     assert (found.p50, found.p95, found.p99) == (p50, p95, p99)
     assert (found.max, found.total, found.count) == (n - 1, sum(values), n)
+    assert found.mean == sum(values) / n
+
+
+def test_figures_are_exact_to_the_nanosecond() -> None:
+    # Rounded once, not as a float of nanoseconds first, which gives ...493319.
+    assert Percentiles.of([3708801759493319391]).max == 3708801759.4933195
+    assert Percentiles.of([2**60 + 1, 2**60 - 1]).total == 2**61 / S
+    assert Percentiles.of([1]).max == 1e-9
+    assert Percentiles.of([S // 10] * 10).total == 1.0  # ten times 0.1 as floats is less
 
 
 def test_percentiles_of_nothing() -> None:
@@ -74,12 +98,14 @@ def test_json_has_the_documented_keys_and_units() -> None:
         "failed",
         "cancelled",
         "wall_s",
+        "makespan_s",
         "throughput_per_s",
         "wait_s",
         "lateness_s",
         "max_queued",
         "utilisation",
         "engine",
+        "virtual",
         "workers",
         "capacity",
         "speed",
@@ -95,32 +121,71 @@ def test_json_has_the_documented_keys_and_units() -> None:
         "max": 100.0,
         "total": 175.0,
         "count": 3,
+        "waited": 1,
     }
+    assert set(found["lateness_s"]) == {"p50", "p95", "p99", "max", "total", "count"}
+    assert found["makespan_s"] == 300.0  # of the log
     assert found["lateness_s"]["max"] == 0.002
     assert found["throughput_per_s"] == 2.0  # 8 ended in 4 s
     assert found["utilisation"] == 0.75  # 6 s of 2 workers x 4 s
     assert (found["workers"], found["capacity"], found["speed"]) == (2, 50, 100.0)
 
 
-def test_nothing_measured_is_valid_json_too() -> None:
-    found = json.loads(report(waits_s=[], lateness_s=[], busy_s=0.0, wall_s=0.0).dumps())
+@pytest.mark.parametrize("virtual", [False, True])
+def test_nothing_measured_is_valid_json_too(virtual: bool) -> None:
+    empty = report(virtual=virtual, spans=[], lateness_ns=[], length_ns=0, wall_s=0.0)
+    found = json.loads(empty.dumps())
     assert (found["throughput_per_s"], found["utilisation"]) == (0.0, 0.0)
+    assert (found["makespan_s"], found["wait_s"]["waited"]) == (None, 0)
+    assert "makespan (log)" in text_of(empty)
+
+
+def test_virtual_figures_are_those_of_the_log() -> None:
+    found = report(1.0, virtual=True, wall_s=0.5, capacity=None).as_json()
+    assert (found["virtual"], found["wall_s"], found["makespan_s"]) == (True, 0.5, 3.0)
+    assert found["throughput_per_s"] == 16.0  # decided, per real second
+    assert found["utilisation"] == 0.75
+    assert found["speed"] == 8.0  # 4 s of log in half a second
+    assert found["capacity"] is None
+    # In virtual time every wait above 0 is a wait for a worker.
+    assert found["wait_s"]["waited"] == 3
+
+
+def test_who_found_no_worker_free() -> None:
+    def waited(*spans: tuple[int, int | None, int | None], workers: int = 1) -> int:
+        return outcome(spans=[Span(*span) for span in spans]).waited(Settings(workers, 9, 1.0))
+
+    assert waited((0, 1, 5), (4, 6, 8)) == 1
+    assert waited((0, 1, 5), (5, 6, 8)) == 0  # one ended as the other came
+    assert waited((0, 1, 5), (4, 4, 8), workers=2) == 0
+    assert waited((0, 1, 9), (1, None, 3), (2, 9, 9), (4, 9, None)) == 2
+    assert waited((0, 1, 9), (1, None, 3)) == 0  # cancelled before it started
+    assert waited() == 0
 
 
 def test_the_table_says_everything_in_80_columns() -> None:
     millions = 123_456_789
     names = ("jobs", "admitted", "rejected", "succeeded", "cancelled", "failed", "max_queued")
-    shown = text_of(
-        report(2_000_000.0, **dict.fromkeys(names, millions), waits_s=[3.0, 4.0], wall_s=98_765.4)
-    )
+    shown = text_of(report(2_000_000.0, **dict.fromkeys(names, millions), wall_s=98_765.4))
     assert max(len(line) for line in shown.splitlines()) <= 80
     for word in (*names[:-1], "wall time", "throughput", "highest queue depth", "utilisation"):
         assert word in shown
     assert "waiting time (log)" in shown
-    assert "8,000,000 s" in shown
+    assert "2,000,000 s" in shown
     assert "arrival lateness (real)" in shown
     assert "1 ms real = 2,000 s of log" in shown
+    assert "2 workers, capacity 50, python engine" in shown
+    assert "makespan (log)" in shown
+    assert "waited for a worker" in shown
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown  # nothing was cut off
+
+
+def test_the_table_of_a_virtual_replay() -> None:
+    shown = text_of(report(1.0, virtual=True, capacity=None, wall_s=0.004))
+    assert "2 workers, unbounded queue, python engine, virtual time" in shown
+    assert "virtual time: nothing costs any, and 1 ms real = 1 s of log" in shown
+    assert "lateness" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
 
 
 def test_what_is_odd_stands_below_the_table() -> None:
@@ -155,7 +220,7 @@ class _Replay:
     """As much of a replay as a display looks at."""
 
     def __init__(self) -> None:
-        self.log = SimpleNamespace(jobs=[None] * 2000)
+        self.total = 2000
         self.arrived = 1500
         self.looked = 0
 
