@@ -9,7 +9,9 @@ whichever thread is first (``_fate``, one atomic step). Once its task has ended 
 holds nothing.
 """
 
+import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from functools import partial
@@ -29,6 +31,9 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a body returned, or raised."""
 
 _BEGUN, _RECALLED = 1, 2
+CANCELLED = (CancelledError, asyncio.CancelledError)
+"""What a future that was cancelled raises."""
+
 PATIENCE = 100  # how often a step is begun again that an exception cut short
 
 
@@ -290,3 +295,33 @@ def bodys_part(traceback: TracebackType | None, module: Any) -> TracebackType | 
             break
         at = at.tb_next
     return found or traceback
+
+
+def interrupts(error: BaseException) -> bool:
+    """A Ctrl-C goes on to whoever is interrupted; what a callback raised on a thread of the
+    executor has been logged, and would harm that thread."""
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+    )
+
+
+def outcome_of(future: Any, cut: BaseException | None) -> tuple[Any, BaseException | None]:
+    """What a future that is done holds: a value, or an error. ``cut``: it was asked before, and
+    something was raised: perhaps by a signal handler, perhaps by the future itself."""
+    error: Any = None
+    try:
+        error = future.exception(0)
+        if error is None:
+            return future.result(0), None
+        if not isinstance(error, BaseException):
+            error = TypeError(f"{future!r} has an exception that is none: {error!r}")
+        return None, error
+    except CancelledError as cancelled:
+        return None, cancelled.with_traceback(None)
+    except BaseException as raised:
+        if cut is None:
+            raise
+        return None, raised
+    finally:
+        del future, cut, error

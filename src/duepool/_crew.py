@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ._interrupt import Held
 from ._waiting import Latch, release
 
 _Target = Callable[[], object]
@@ -110,18 +111,19 @@ class Crew:
         gives the hire up (``Engine.unhire``), and then the thread ends at once.
         """
         worker = Worker(None)
-        worker.thread = new_thread(
-            self.thread_factory,
-            partial(_work, self, worker, handle, index, token),
-            f"{self.prefix}_{index}" if self._named else f"{self.prefix}-{index}",
-        )
-        self._threads.append(worker)
-        try:
-            worker.thread.start()
-        except BaseException:
-            if worker.ident is None:
-                self._threads.remove(worker)
-            raise
+        with Held():
+            worker.thread = new_thread(
+                self.thread_factory,
+                partial(_work, self, worker, handle, index, token),
+                f"{self.prefix}_{index}" if self._named else f"{self.prefix}-{index}",
+            )
+            self._threads.append(worker)
+            try:
+                worker.thread.start()
+            except BaseException:
+                if worker.ident is None:
+                    self._threads.remove(worker)
+                raise
 
     def expect(self, token: list[None]) -> None:
         """This thread is about to count and hire a worker; called before it is counted."""

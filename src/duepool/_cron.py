@@ -163,4 +163,5 @@ def _library() -> Callable[[str, datetime], Any]:
         raise ImportError(
             'Cron needs the library cronsim; install it with: pip install "duepool[cron]"'
         ) from error
-    return CronSim
+    library: Callable[[str, datetime], Any] = CronSim
+    return library

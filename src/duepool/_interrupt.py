@@ -30,6 +30,7 @@ that is just leaving. It is held for moments, in which nothing of the user's is 
 
 import sys
 import threading
+import time
 from _thread import LockType
 from collections.abc import Callable
 from functools import wraps
@@ -40,6 +41,10 @@ from typing import Any
 from ._current import current_task
 from ._outcome import internal
 from .errors import CancelRequested
+
+# Threads that are being started, where that matters.
+_starting: Any = getattr(threading, "_limbo", ()) if sys.version_info < (3, 12) else ()
+_PATIENCE, _PAUSE_S = 1000, 0.001
 
 _throw: Callable[[int, type[BaseException]], int] | None = None
 
@@ -53,6 +58,22 @@ def _thrower() -> Callable[[int, type[BaseException]], int]:
         made = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)
         _throw = made(("PyThreadState_SetAsyncExc", ctypes.pythonapi))
     return _throw
+
+
+def _strike(thread: int) -> None:
+    """Throw ``CancelRequested`` into a thread.
+
+    In CPython 3.11 a thread that is being started passes for the one that starts it, until it runs,
+    and would be struck in its place. No step of the interpreter, at which another thread could go
+    on, comes between the look and the throw.
+    """
+    throw = _thrower()
+    for _ in range(_PATIENCE):
+        if not _starting:
+            throw(thread, CancelRequested)
+            return
+        time.sleep(_PAUSE_S)
+    throw(thread, CancelRequested)
 
 
 def check() -> None:
@@ -119,7 +140,7 @@ class Section:
                         _open(wake)
             elif self._thread != get_ident():
                 self._struck = True
-                _thrower()(self._thread, CancelRequested)
+                _strike(self._thread)
 
     def leave(self) -> None:
         """The body is over; to be called until ``left``."""

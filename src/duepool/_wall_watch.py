@@ -324,7 +324,6 @@ class Watch:
                     crew.wall_moved()
                 except BaseException as error:
                     _complain(error, "deriving due times from the wall clock failed")
-            del crew  # not kept alive while the thread waits
 
     def polled(self) -> bool:
         """Somebody has to be looked at again and again."""

@@ -21,6 +21,7 @@ from concurrent.futures import Executor, Future, InvalidStateError
 from typing import Any
 
 from . import _arguments
+from ._calls import interrupts
 from ._waiting import Latch, acquire, closed_lock
 
 __all__ = ["LoopExecutor"]
@@ -112,7 +113,7 @@ class LoopExecutor(Executor):
                 self._end(future, value, None)
         except BaseException as error:
             self._end(future, None, error)
-            if _interrupts(error):
+            if interrupts(error):
                 raise
         finally:
             # The traceback of what was raised holds this frame.
@@ -132,7 +133,7 @@ class LoopExecutor(Executor):
                 self._end(future, None, _gone("closed"))
                 raise
             self._end(future, None, error)
-            if _interrupts(error):
+            if interrupts(error):
                 raise
         finally:
             del self, future, body
@@ -305,11 +306,3 @@ class _BodyFuture(Future[Any]):
 
 def _gone(what: str) -> RuntimeError:
     return RuntimeError(f"the event loop was {what} before the body had ended")
-
-
-def _interrupts(error: BaseException) -> bool:
-    """A Ctrl-C is for whoever runs the loop, too; the rest is the task's."""
-    return (
-        isinstance(error, KeyboardInterrupt)
-        and threading.current_thread() is threading.main_thread()
-    )

@@ -11,7 +11,6 @@ Guarantees:
   callbacks of that one.
 """
 
-import asyncio
 import logging
 import os
 import threading
@@ -25,10 +24,10 @@ from typing import Any
 
 from . import _arguments, _exit
 from ._bodies import Body
-from ._calls import PATIENCE, Call, bodys_part
+from ._calls import CANCELLED, PATIENCE, Call, bodys_part, interrupts, outcome_of
 from ._values import Counts, TaskState
 from ._waiting import Latch, acquire, closed_lock, release
-from .errors import CancelledError, CancelRequested
+from .errors import CancelRequested
 
 __all__ = ["InlineExecutor"]
 
@@ -304,12 +303,12 @@ class Hand:
         try:
             for _ in range(PATIENCE):
                 try:
-                    value, error = _outcome_of(future, cut)
+                    value, error = outcome_of(future, cut)
                     self.land(task, call, value, error)
                     break
                 except BaseException as met:
                     cut = met if cut is None else cut
-            if cut is not None and _interrupts(cut):
+            if cut is not None and interrupts(cut):
                 raise cut
         finally:
             del self, task, call, future, cut, value, error
@@ -320,7 +319,7 @@ class Hand:
         if engine.handle.forked:
             return
         if error is not None:
-            if task.state == TaskState.CANCEL_REQUESTED and isinstance(error, _CANCELLED):
+            if task.state == TaskState.CANCEL_REQUESTED and isinstance(error, CANCELLED):
                 error = CancelRequested("it was cancelled by its executor")
             else:
                 part = bodys_part(error.__traceback__, self.module)
@@ -346,42 +345,10 @@ class Hand:
 
 _HALT_S = 2.0  # how long a submission that is going on may take when the interpreter leaves
 
-_CANCELLED = (CancelledError, asyncio.CancelledError)
-
 
 def _check_wanted(task: Any) -> None:
     if task.state != TaskState.RUNNING:
         raise CancelRequested("the task was asked to stop before it was handed over")
-
-
-def _interrupts(error: BaseException) -> bool:
-    """A Ctrl-C goes on to whoever is interrupted; what a callback raised on a thread of the
-    executor has been logged, and would harm that thread."""
-    return (
-        isinstance(error, KeyboardInterrupt)
-        and threading.current_thread() is threading.main_thread()
-    )
-
-
-def _outcome_of(future: Any, cut: BaseException | None) -> tuple[Any, BaseException | None]:
-    """What a future that is done holds: a value, or an error. ``cut``: it was asked before, and
-    something was raised: perhaps by a signal handler, perhaps by the future itself."""
-    error: Any = None
-    try:
-        error = future.exception(0)
-        if error is None:
-            return future.result(0), None
-        if not isinstance(error, BaseException):
-            error = TypeError(f"{future!r} has an exception that is none: {error!r}")
-        return None, error
-    except CancelledError as cancelled:
-        return None, cancelled.with_traceback(None)
-    except BaseException as raised:
-        if cut is None:
-            raise
-        return None, raised
-    finally:
-        del future, cut, error
 
 
 def _limit(executor: Any, given: Any) -> int:

@@ -1,12 +1,14 @@
 """Fixtures of the tests of injected executors."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from .support import Parked
+from .support import SOON, Parked
 
 
 @pytest.fixture
@@ -27,3 +29,20 @@ def threads() -> Iterator[Callable[..., ThreadPoolExecutor]]:
     yield factory
     for pool in pools:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def loop():
+    """An event loop that runs on a thread of its own."""
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever, daemon=True)
+    thread.start()
+    yield made
+    if not made.is_closed():
+        if made.is_running():
+            made.call_soon_threadsafe(made.stop)
+        thread.join(SOON)
+        for task in asyncio.all_tasks(made):
+            task.cancel()
+        made.run_until_complete(asyncio.sleep(0))
+        made.close()

@@ -3,6 +3,7 @@
 Bodies for other processes are functions of ``bodies.py``, which workers can import.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -81,6 +82,35 @@ class Parked(Executor):
     @property
     def futures(self) -> list[Future[Any]]:
         return [call[0] for call in self.calls]
+
+
+def stop(loop):
+    """Have a loop that runs elsewhere stop."""
+    loop.call_soon_threadsafe(loop.stop)
+    wait_until(lambda: not loop.is_running(), "the loop stops")
+
+
+async def echo(value):
+    await asyncio.sleep(0)
+    return value
+
+
+class Held:
+    """A coroutine body that says when it runs, and runs until it is cancelled."""
+
+    def __init__(self):
+        self.entered = threading.Event()
+        self.ended = []
+
+    async def __call__(self, *args):
+        self.entered.set()
+        try:
+            await asyncio.sleep(SOON)
+        except BaseException as error:
+            self.ended.append(type(error))
+            raise
+        finally:
+            self.ended.append("ended")
 
 
 _SOURCE = Path(__file__).resolve().parents[2] / "src"

@@ -52,6 +52,10 @@ def hold(path):
     while not os.path.exists(path + ".go") and time.monotonic() < end:
         time.sleep(0.005)
 
+def after(path, value):
+    until(lambda: os.path.exists(path))
+    return value
+
 def mark(path):
     with open(path, "a") as file:
         file.write(".")
@@ -136,12 +140,13 @@ with cluster() as client, Scheduler(executor=client.get_executor(), max_in_fligh
 
     clock = duepool.ManualClock()
     manual = Scheduler(0, clock=clock, executor=client.get_executor(), max_in_flight=3)
-    tasks = [manual.submit_after(n, double, n) for n in range(5)]
+    tasks = [manual.submit_after(n, after, "go", n) for n in range(5)]
     clock.advance(4)
     assert manual.tick() == 3 and manual.tick() == 0
-    assert [task.result(SOON) for task in tasks[:3]] == [0, 2, 4]
+    open("go", "w").close()
+    assert [task.result(SOON) for task in tasks[:3]] == [0, 1, 2]
     assert manual.tick() == 2
-    assert [task.result(SOON) for task in tasks[3:]] == [6, 8]
+    assert [task.result(SOON) for task in tasks[3:]] == [3, 4]
 """,
     )
 

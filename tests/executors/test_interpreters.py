@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 # A module of its own, since what runs in another interpreter is imported there.
 BODIES = """
-import time
+import os, time
 
 def square(value):
     return value * value
@@ -25,9 +25,10 @@ def add(one, *, key):
 def fail(value):
     raise ValueError(value)
 
-def wait(seconds):
-    time.sleep(seconds)
-    return seconds
+def wait(path):
+    end = time.monotonic() + 30
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.001)
 
 def loads():
     # Nothing of the scheduler is needed where a bare body runs.
@@ -84,12 +85,13 @@ def test_cancelling_and_manual_mode(engine, tmp_path):
         """
 with cf.InterpreterPoolExecutor(1) as pool:
     scheduler = Scheduler(0, clock=ManualClock(), executor=pool, max_in_flight=2)
-    running, waiting, queued = (scheduler.submit(bodies.wait, 0.3) for _ in range(3))
+    running, waiting, queued = (scheduler.submit(bodies.wait, "go") for _ in range(3))
     assert scheduler.tick() == 2
     until(lambda: scheduler._engine.config.hand._flying[running].future.running())
     assert queued.cancel() and queued.cancelled()
     assert waiting.cancel() and waiting.cancelled()
     assert running.cancel() and running.state == TaskState.CANCEL_REQUESTED
+    open("go", "w").close()
     until(running.done)
     assert running.cancelled()
     after = scheduler.submit(bodies.square, 3)
@@ -122,7 +124,7 @@ def test_leaving_without_a_shutdown(engine, tmp_path):
         """
 pool = cf.InterpreterPoolExecutor(1)
 scheduler = Scheduler(executor=pool, max_in_flight=2)
-tasks = [scheduler.submit(bodies.wait, 0.1) for _ in range(4)]
+tasks = [scheduler.submit(bodies.square, 2) for _ in range(4)]
 until(lambda: tasks[0].done())
 """,
     )

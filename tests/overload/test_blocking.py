@@ -5,7 +5,15 @@ import time
 
 import pytest
 
-from duepool import CancelledError, QueueFull, SchedulerClosed, TaskState, WouldDeadlock, overload
+from duepool import (
+    CancelledError,
+    QueueFull,
+    SchedulerClosed,
+    TaskState,
+    WouldDeadlock,
+    _room,
+    overload,
+)
 from duepool._values import AFTER, NOW, RUN
 
 from .support import (
@@ -385,6 +393,20 @@ def test_a_worker_that_is_about_to_be_woken_is_no_reason_for_a_deadlock(make, ne
     assert waiter.result(SOON).result(SOON) == 1
     target.cancel()
     assert other.result(SOON) == "cancelled"
+    check_left_behind(scheduler, 1)
+
+
+def test_room_that_appears_while_a_deadlock_is_declared(full, monkeypatch):
+    scheduler, first = full()
+
+    def declare(engine, enter, counted):
+        assert Aside(first.cancel).result()
+        raise WouldDeadlock("nobody is left")
+
+    monkeypatch.setattr(_room, "block_or_raise", declare)
+    assert scheduler.submit_after(1, nothing).state == QUEUED
+    with pytest.raises(WouldDeadlock, match="nobody is left"):
+        scheduler.submit(nothing)  # and nobody makes room for this one
     check_left_behind(scheduler, 1)
 
 

@@ -153,6 +153,21 @@ def test_who_waits_for_a_quota_holds_up_nobody_else(shared):
     check_left_behind(scheduler, 4)
 
 
+def test_who_lacks_the_quota_only_gives_the_capacity_free_again(shared):
+    # Both were full at first; then there is room in the capacity, which it cannot use.
+    scheduler, of = shared("block", capacity=2, a=1)
+    mine = of["a"].submit_after(1, nothing)
+    other = scheduler.submit_after(1, nothing)
+    waiting = blocked(scheduler, of["a"].submit_after, 1, nothing)
+    other.cancel()
+    assert scheduler._engine.take_slot(-1, TRY) == 0
+    scheduler._engine.free_slot()
+    assert not waiting.ended
+    mine.cancel()
+    assert waiting.result().state == QUEUED
+    check_left_behind(scheduler, 2)
+
+
 def test_first_come_first_served_within_a_tenant(shared):
     scheduler, of = shared("block", a=1)
     task = of["a"].submit_after(1, nothing)

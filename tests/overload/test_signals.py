@@ -11,20 +11,44 @@ COMMON = """
 
         main = threading.get_ident()
 
-        def strike_when_asleep(call):
-            # Once the main thread sleeps on the lock of its wait, and not before.
+        def asleep():
+            # The main thread is in the wait of a submission.
+            frame = sys._current_frames()[main]
+            return frame.f_code.co_name == "acquire" and "duepool" in frame.f_code.co_filename
+
+        def when_asleep(call):
             def run():
                 end = time.monotonic() + SOON
-                while time.monotonic() < end:
-                    frame = sys._current_frames()[main]
-                    if frame.f_code.co_name == "acquire" and "duepool" in frame.f_code.co_filename:
-                        call()
-                        return
+                while not asleep() and time.monotonic() < end:
                     time.sleep(0.001)
+                call()
             threading.Thread(target=run, daemon=True).start()
 
-        def interrupt():
-            strike_when_asleep(lambda: signal.pthread_kill(main, signal.SIGINT))
+        struck = []
+
+        def on_signal(number, act):
+            def handler(*_):
+                if not struck:
+                    struck.append(number)
+                    act()
+            signal.signal(number, handler)
+
+        def raise_interrupt():
+            raise KeyboardInterrupt
+
+        def strike(number=signal.SIGINT):
+            # Until it is heard: a signal that comes a moment before a thread sleeps does not wake
+            # it, on any lock of Python.
+            struck.clear()
+            def run():
+                end = time.monotonic() + SOON
+                while not struck and time.monotonic() < end:
+                    if asleep():
+                        signal.pthread_kill(main, number)
+                    time.sleep(0.002)
+            threading.Thread(target=run, daemon=True).start()
+
+        on_signal(signal.SIGINT, raise_interrupt)
 
         def free_places(scheduler):
             added = []
@@ -66,7 +90,7 @@ def test_c30_ctrl_c_ends_a_blocked_call(engine, call):
         scheduler = Scheduler(1, capacity=1, overload="block")
         holder = scheduler.submit_after(1000, int)
         for _ in range(10):
-            interrupt()
+            strike()
             start = time.monotonic()
             try:
                 {CALLS[call]}
@@ -94,13 +118,13 @@ def test_ctrl_c_passes_the_turn_on(engine):
         got = []
         later = threading.Thread(target=lambda: got.append(scheduler.submit_after(1, int)))
 
-        def strike():
+        def interrupt():
             later.start()
             while in_line(scheduler) < 2:
                 time.sleep(0.001)
-            signal.pthread_kill(main, signal.SIGINT)
+            strike()
 
-        strike_when_asleep(strike)
+        when_asleep(interrupt)
         try:
             scheduler.submit(int)
         except KeyboardInterrupt:
@@ -121,14 +145,14 @@ def test_a_handler_that_submits_goes_before_what_it_has_interrupted(engine):
         holder = scheduler.submit_after(1000, int)
         order = []
 
-        def handler(*_):
-            strike_when_asleep(holder.cancel)
+        def handler():
+            when_asleep(holder.cancel)
             task = scheduler.with_options(name="handler").submit(int)
             order.append(task.name)
-            strike_when_asleep(task.cancel)
+            when_asleep(task.cancel)
 
-        signal.signal(signal.SIGUSR1, handler)
-        strike_when_asleep(lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        on_signal(signal.SIGUSR1, handler)
+        strike(signal.SIGUSR1)
         task = scheduler.with_options(name="main").submit(int)
         order.append(task.name)
         print(order, in_line(scheduler), scheduler.stats().queued)
@@ -147,14 +171,14 @@ def test_a_handler_in_another_tenants_line(engine):
         first, second = a.submit_after(1, int), b.submit_after(1, int)
         order = []
 
-        def handler(*_):
-            strike_when_asleep(second.cancel)
+        def handler():
+            when_asleep(second.cancel)
             b.submit(int)
             order.append("b")
-            strike_when_asleep(first.cancel)
+            when_asleep(first.cancel)
 
-        signal.signal(signal.SIGUSR1, handler)
-        strike_when_asleep(lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        on_signal(signal.SIGUSR1, handler)
+        strike(signal.SIGUSR1)
         a.submit(int)
         print(order, in_line(scheduler), scheduler.stats().queued)
         """,
@@ -168,8 +192,8 @@ def test_a_handler_shuts_down_what_it_has_interrupted(engine):
         """
         scheduler = Scheduler(1, capacity=1, overload="block")
         scheduler.submit_after(1000, int)
-        signal.signal(signal.SIGUSR1, lambda *_: scheduler.shutdown(delayed="cancel"))
-        strike_when_asleep(lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        on_signal(signal.SIGUSR1, lambda: scheduler.shutdown(delayed="cancel"))
+        strike(signal.SIGUSR1)
         try:
             scheduler.submit(int)
         except duepool.SchedulerClosed:
@@ -189,14 +213,14 @@ def test_c36_a_fork_in_a_handler_never_hangs_what_it_has_interrupted(engine):
         holder = scheduler.submit_after(1000, int)
         pids = []
 
-        def handler(*_):
+        def handler():
             pid = os.fork()
             if pid:
                 pids.append(pid)
-                strike_when_asleep(holder.cancel)
+                when_asleep(holder.cancel)
 
-        signal.signal(signal.SIGUSR1, handler)
-        strike_when_asleep(lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        on_signal(signal.SIGUSR1, handler)
+        strike(signal.SIGUSR1)
         try:
             task = scheduler.submit(int)
         except duepool.SchedulerClosed as error:

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from duepool import QueueFull, SchedulerClosed, TaskState, overload
+from duepool import QueueFull, SchedulerClosed, TaskState, _room, overload
 
 from .support import SOON, Aside, blocked, check_left_behind, echo, in_line, nothing, wait_until
 
@@ -246,6 +246,20 @@ def test_shutdown_ends_the_wait(full):
 
     run(main())
     assert in_line(scheduler) == 0
+
+
+def test_a_place_that_gets_free_right_after_it_has_looked(full, monkeypatch):
+    scheduler, first = full()
+    look = _room.Room._is_next
+
+    def look_and_free(room, engine, waiter):
+        answer = look(room, engine, waiter)
+        if not first.done():
+            first.cancel()
+        return answer
+
+    monkeypatch.setattr(_room.Room, "_is_next", look_and_free)
+    assert run(scheduler.submit_async(nothing)).state == QUEUED
 
 
 # -- loops that go no further -------------------------------------------------------------------

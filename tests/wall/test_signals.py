@@ -110,10 +110,10 @@ def handler(*_):
         refused += 1
 
 signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 tasks = []
 end = time.monotonic() + CAMPAIGN_S
 while time.monotonic() < end:
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 600e-6))  # once in each round
     tasks.append(scheduler.submit_at(START + timedelta(days=1), int))
     wall.step(-1)
     real.submit_at(datetime.now(UTC) + timedelta(days=1), int)

@@ -99,8 +99,7 @@ cdef struct Core:
     int32_t next_index         # the index of the next worker to be hired
     int32_t growing            # submissions that are making room
     int64_t runs_queued        # QUEUED runs of jobs
-    int64_t telling            # atomic; ended tasks whose watchers are still being told (manual
-                               # clocks only: who steps one must know when all is at rest)
+    int64_t telling            # atomic; ended tasks that are still told of; manual clocks only
     bint dead                  # the engine object is gone
     bint kept                  # the engine drains without its face; the handle keeps it alive
     bint ticking               # some thread is inside tick()

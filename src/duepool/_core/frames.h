@@ -47,7 +47,7 @@ static PyObject *dp_framed(PyObject *self, PyObject *const *args, Py_ssize_t cou
 
 static PyMethodDef dp_framed_method = {
     "framed", (PyCFunction)(void (*)(void))dp_framed, METH_FASTCALL,
-    "framed(task, fn, args, kwargs)\n--\n\n"
+    "framed(task, fn, args, kwargs, /)\n--\n\n"
     "Call ``fn(*args, **kwargs)`` as the body of ``task``, which this thread has not claimed."};
 
 static inline PyObject *dp_framed_function(void) { return PyCFunction_New(&dp_framed_method, NULL); }

@@ -1,12 +1,9 @@
 from typing import Any
 
-from typing_extensions import disjoint_base
-
 from duepool._core.lookup import Lookup
 
 __pyx_capi__: dict[str, object]
 
-@disjoint_base
 class Places(Lookup):
     def take_slot(self, tenant: int = -1, mode: int = 0) -> int: ...
     def free_slot(self, tenant: int = -1) -> None: ...
