@@ -44,7 +44,8 @@ from .errors import CancelRequested
 
 # Threads that are being started, where that matters.
 _starting: Any = getattr(threading, "_limbo", ()) if sys.version_info < (3, 12) else ()
-_PATIENCE, _PAUSE_S = 1000, 0.001
+# How often it is looked at, since one whose start was cut short counts as starting for ever.
+_PATIENCE, _PAUSE_S = 100, 0.001
 
 _throw: Callable[[int, type[BaseException]], int] | None = None
 
@@ -212,6 +213,45 @@ class Held:
     def __exit__(self, *exc_info: object) -> None:
         if self._section is not None:
             self._section.release()
+
+
+class HeldCondition:
+    """A ``threading.Condition`` that an interruptible body takes: its section is held until it is
+    given back, since one that never is would keep its task from ending."""
+
+    __slots__ = ("_condition", "_section")
+
+    def __init__(self, condition: threading.Condition, section: Section) -> None:
+        self._condition = condition
+        self._section = section
+
+    def acquire(self, *args: Any, **kwargs: Any) -> bool:
+        """As ``Condition.acquire``."""
+        self._section.hold(None)
+        taken = self._condition.acquire(*args, **kwargs)
+        if not taken:
+            self._section.release()
+        return taken
+
+    def release(self) -> None:
+        """As ``Condition.release``; then ``CancelRequested`` if the task was asked meanwhile."""
+        self._condition.release()
+        self._section.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._condition, name)
+
+
+def held_condition(condition: threading.Condition) -> Any:
+    """``condition`` for the use of the calling thread."""
+    section = _here.top
+    return condition if section is None else HeldCondition(condition, section)
 
 
 def held_back(method: Callable[[Any], Any], face: Any) -> Callable[[Any], Any]:

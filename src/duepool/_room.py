@@ -16,14 +16,14 @@ Guarantees:
   same after it has left.
 - Nobody waits for a lock here: the steps are single operations of built-in types, so that a signal
   handler, a finalizer or another thread may come in between anywhere. The engine's count of a line
-  may be too high for a moment (somebody is refused who came before it went down), never too low.
+  may be too high for a moment, never too low; whoever finds the queue full although there is room
+  looks after it (``look_after``).
 
 A waiter whose thread cannot go on is passed over: one that was interrupted by a signal handler
 which waits for room itself, and a coroutine whose loop stands still or is held up by such a wait.
 
 Assumes that a C function that calls a C function is not cut short: what the engine counts, and the
-record of it, are made in one such call. (The reference engine counts in Python code: there a Ctrl-C
-in the middle of it may leave a count too high, and is met like one that has not gone down yet.)
+record of it, are made in one such call; and that a count which raises has changed nothing.
 
 Costs: joining, leaving and looking are O(1) in the number of waiters, and O(t) in that of tenants
 with a quota that ever waited.
@@ -34,6 +34,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from itertools import starmap
 from operator import itemgetter
 from typing import Any
 
@@ -48,14 +49,19 @@ def _uncount(engine: Any, waiter: Waiter) -> None:
     """Its thread does not count as blocked any more; whoever takes the token says so."""
     if not waiter.counted:
         return
+    mine: list[None] = []
+    done: list[None] = []
     try:
-        waiter.counted.pop()
-    except IndexError:  # somebody else has taken it
-        return
-    try:
-        engine.end_block()
-    except RuntimeError:  # as in step_down; the waiter does it when it wakes
-        waiter.counted.append(None)
+        try:
+            mine.extend(iter(waiter.counted.pop, 0))
+        except IndexError:  # that was all
+            pass
+        done.extend(starmap(engine.end_block, [()] * len(mine)))
+    except BaseException as error:
+        # As in ``step_down``; else the waiter does it when it wakes.
+        waiter.counted.extend(mine[len(done) :])
+        if not isinstance(error, RuntimeError):
+            raise
 
 
 class Room:
@@ -88,6 +94,11 @@ class Room:
         elif waiter is not None:
             _uncount(engine, waiter)
             waiter.wake()
+
+    def look_after(self) -> bool:
+        """Put the counts right, and wake whose turn it is. True when nobody is in line."""
+        self.notify()
+        return not any(line.waiters for line in list(self._lines.values()))
 
     def wait(
         self,
@@ -240,8 +251,8 @@ class Room:
         is full, or all in line lack their quota."""
         heads = []
         for line in list(self._lines.values()):
-            line.count(engine)
             first = line.first()
+            line.count(engine)
             if first is not None:
                 heads.append((first.number, line, first))
         if len(heads) > 1:

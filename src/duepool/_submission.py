@@ -74,7 +74,7 @@ class Submission:
 
         It overtakes nobody who waits in line, but for the places that ``drop_oldest`` freed.
         """
-        return self._enter(AHEAD if self._freed else TRY)
+        return self._enter(AHEAD) if self._freed else self._enter_if_free()
 
     def wait(self, timeout: Any = None) -> Any:
         """Wait in line for room, for at most ``timeout`` real seconds (None: without limit): its
@@ -163,6 +163,14 @@ class Submission:
             if self._kind == NOW or self._delay_ns():
                 raise
         return self._enter_one(NOW, 0, mode)
+
+    def _enter_if_free(self) -> Any:
+        answer = self._enter(TRY)
+        if answer is None and self._engine.room_for(self.count, self._tenant) == ROOM:
+            # There is room, and somebody waits for it, or did.
+            nobody = self._engine.config.face.room.look_after()
+            answer = self._enter(AHEAD if nobody else TRY)
+        return answer
 
     def _enter_one(self, kind: int, value: int, mode: int) -> Any:
         fn, args, kwargs = self._bodies[0]

@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from . import _refusals
 from ._line import CAPACITY, keep
 from ._submission import Submission, drop_oldest
-from ._values import AHEAD, CLOSED, ENTER, NOW, QUOTA_FULL, ROOM, TRY, timeout_s
+from ._values import AHEAD, CLOSED, ENTER, NOW, QUOTA_FULL, REJECT, ROOM, TRY, timeout_s
 
 __all__ = ["Block", "CallerRuns", "DropNewest", "DropOldest", "Policy", "Reject", "Submission"]
 
@@ -134,8 +134,8 @@ _BY_NAME: dict[str, type[_Plain]] = {
 
 
 def policy_of(overload: Any) -> Any:
-    """The policy by its name, or the object itself; None for ``Reject``, which is the engine's own
-    way. ``ValueError`` for another name, ``TypeError`` for what is no policy."""
+    """The policy by its name, or the object itself. ``ValueError`` for another name, ``TypeError``
+    for what is no policy."""
     known = f"{', '.join(map(repr, _BY_NAME))}, or an object of duepool.overload or your own"
     if isinstance(overload, str):
         made = _BY_NAME.get(overload)
@@ -144,8 +144,6 @@ def policy_of(overload: Any) -> Any:
         policy: Any = made()
     else:
         policy = overload
-    if type(policy) is Reject:
-        return None
     method = getattr(policy, "on_full", None)
     if isinstance(policy, type) or not callable(method) or inspect.iscoroutinefunction(method):
         raise TypeError(
@@ -164,10 +162,20 @@ class Handler:
         self.policy = policy
 
     def __call__(self, engine: Any, raw: tuple[Any, ...]) -> Any:
-        submission = Submission(engine, raw)
-        if not submission.count:
+        name, _, delay_ns, bodies, shown, tenant, many = raw
+        if not bodies:
             return []  # none of nothing needs room, though others wait in line
-        return submission._decide(self.policy)
+        if engine.room_for(len(bodies), tenant) == ROOM:
+            # It has just got free, or those who wait for it do not any more.
+            answer = Submission(engine, raw)._enter_if_free()
+            if answer is not None:
+                return answer
+        elif type(self.policy) is Reject:  # without much ado: this is when time is short
+            if many:
+                calls = [(fn, *args) for fn, args, _ in bodies]
+                return engine.submit_many_as(name, calls, delay_ns, shown, tenant, REJECT)
+            return engine.submit_as(*raw[:3], *bodies[0], shown, tenant, REJECT)
+        return Submission(engine, raw)._decide(self.policy)
 
 
 def handler_of(policy: Any) -> Handler:
@@ -196,7 +204,7 @@ def job_slot(engine: Any, tenant: int = CAPACITY) -> None:
     ``Block`` waits in line, ``DropOldest`` makes room; under every other policy a full queue is
     ``QueueFull``. A closed scheduler is ``SchedulerClosed``. Where it raises, no place is held.
     """
-    policy = getattr(engine.config.overload, "policy", None)
+    policy, room = engine.config.overload.policy, engine.config.face.room
     verdicts: list[int] = []
 
     def attempt(mode: int) -> bool | None:
@@ -208,11 +216,12 @@ def job_slot(engine: Any, tenant: int = CAPACITY) -> None:
         return None
 
     try:
-        if isinstance(policy, (Block, DropOldest)) and attempt(TRY):
+        if attempt(TRY):
             return
+        if engine.room_for(1, tenant) == ROOM and attempt(AHEAD if room.look_after() else TRY):
+            return  # as for a submission
         if isinstance(policy, Block):
-            room, limit_s = engine.config.face.room, timeout_s(policy.timeout)
-            if room.wait(engine, tenant, 1, limit_s, lambda: attempt(AHEAD)):
+            if room.wait(engine, tenant, 1, timeout_s(policy.timeout), lambda: attempt(AHEAD)):
                 return
         elif isinstance(policy, DropOldest):
             for _ in range(1 + _SPARE_DROPS):

@@ -152,7 +152,7 @@ class Scheduler(ThreadPoolExecutor):
             copy_context=copy,
             crew=crew,
             quotas=tuple(limits.values()),
-            overload=None if policy is None else handler_of(policy),
+            overload=handler_of(policy),
             # With an executor only what its caller runs goes this way.
             call=call_wrapped if wraps else None,
             hand=hand,

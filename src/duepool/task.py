@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 from . import _bridge, _refusals, _rest
-from ._interrupt import Held
+from ._interrupt import Held, held_condition
 from ._outcome import report_callback
 from ._values import TaskState, TaskView, timeout_s
 from ._waiting import Handshake, acquire, block_or_raise, closed_lock
@@ -232,7 +232,7 @@ class Task(Future[Any]):
 
     @property
     def _condition(self) -> Any:  # type: ignore[override]
-        return self._shaken().condition
+        return held_condition(self._shaken().condition)
 
     @property
     def _waiters(self) -> Any:  # type: ignore[override]

@@ -166,3 +166,102 @@ def test_a_signal_handler_that_cancels_what_the_interrupted_thread_runs(engine):
     print("well", rounds, cancelled)
     """
     assert child(engine, script).startswith("well")
+
+
+def test_a_storm_on_bodies_that_use_schedulers_and_threads(engine):
+    script = """
+    import collections
+    from duepool import CancelledError, checkpoint, current_task, token
+    logging.disable(logging.NOTSET)
+    lines = []
+
+    class Log(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+
+    logging.getLogger("duepool").addHandler(Log())
+    logging.getLogger("duepool").propagate = False
+    threading.excepthook = lambda args: lines.append(repr(args))
+
+    def unraisable(args):
+        # A callback of the body's own weak references may be what is struck.
+        if args.exc_type is not duepool.CancelRequested:
+            lines.append(repr(args))
+
+    sys.unraisablehook = unraisable
+    sys.setswitchinterval(1e-5)
+    scheduler, other = Scheduler(3, capacity=None), Scheduler(2, capacity=None)
+    strikes = scheduler.with_options(interrupt=True)
+    targets = collections.deque()
+    stop = False
+
+    def seven():
+        return 7
+
+    def thread():
+        started = threading.Thread(target=seven, daemon=True)
+        started.start()
+        started.join()
+
+    steps = [
+        lambda: scheduler.submit(seven),
+        lambda: other.submit_after(1000, seven).cancel(),
+        lambda: other.submit(seven).result(),
+        lambda: other.submit(seven).exception(),
+        lambda: duepool.sleep(1e-4),
+        lambda: cf.wait([other.submit(seven), other.submit(seven)]),
+        lambda: list(cf.as_completed([other.submit(seven), other.submit(seven)])),
+        lambda: (scheduler.stats(), scheduler.tasks()),
+        lambda: (checkpoint(), token().wait(1e-4)),
+        thread,
+    ]
+
+    def victim(seed):
+        rng = random.Random(seed)
+        targets.append(current_task())
+        for _ in range(rng.randrange(1, 6)):
+            rng.choice(steps)()
+        return "whole"
+
+    def storm(seed):
+        rng = random.Random(seed)
+        while not stop:
+            try:
+                task = targets.popleft()
+            except IndexError:
+                time.sleep(0)
+                continue
+            for _ in range(rng.choice((0, rng.randrange(3000)))):
+                pass
+            task.cancel()
+
+    storms = [threading.Thread(target=storm, args=(n,), daemon=True) for n in range(2)]
+    for started in storms:
+        started.start()
+    ends = collections.Counter()
+    end = time.monotonic() + 2 * CAMPAIGN_S
+    while time.monotonic() < end:
+        for task in [strikes.submit(victim, random.random()) for _ in range(30)]:
+            try:
+                assert task.result(SOON) == "whole"
+                ends["whole"] += 1
+            except CancelledError as error:
+                # The standard library's own Event, struck in Thread.start(), may complain.
+                cause = error.__cause__
+                assert cause is None or "lock" in str(cause), cause
+                ends["cancelled"] += 1
+    stop = True
+    for started in storms:
+        started.join()
+    for closing in (scheduler, other):
+        closing.shutdown(cancel_futures=True)
+        counts = closing._engine.counts()
+        assert counts.running == counts.cancel_requested == counts.failed == 0, counts
+        assert counts.inside_waiting == 0, counts
+        crew = closing._crew
+        assert not crew.rests and not crew.sleepers and not crew.guards
+    assert not lines, lines[:5]
+    assert ends["cancelled"] > 20, ends
+    print("well", dict(ends))
+    """
+    assert child(engine, script).startswith("well")

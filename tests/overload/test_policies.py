@@ -24,8 +24,7 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_policy_by_its_name_is_the_policy(make, name):
     scheduler = make(0, overload=name)
-    handler = scheduler._engine.config.overload
-    assert (handler is None) if name == "reject" else type(handler.policy) is NAMES[name]
+    assert type(scheduler._engine.config.overload.policy) is NAMES[name]
     make(0, overload=NAMES[name]())
 
 
@@ -81,7 +80,7 @@ def full(make, clock):
 
 
 class Mine(overload.Reject):
-    """The same as Reject, but no longer the engine's own."""
+    """The same as Reject, by way of a submission."""
 
 
 @pytest.mark.parametrize("policy", ["reject", overload.Reject(), Mine()])

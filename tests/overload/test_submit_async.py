@@ -289,6 +289,46 @@ def test_c41_the_loop_is_closed_while_one_waits(full, caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("many", [False, True])
+def test_one_whose_loop_is_closed_keeps_no_place_for_itself(full, policy, many):
+    # The place that it was about to get is there for others, though nothing happens any more that
+    # would make anybody look.
+    scheduler, first = full(policy)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(scheduler.submit_async(nothing))
+    loop.run_until_complete(asyncio.sleep(0))
+    first.cancel()
+    loop.close()
+    waiting._log_destroy_pending = False
+    task = scheduler.submit_many([nothing], 1)[0] if many else scheduler.submit_after(1, nothing)
+    assert (task.state, scheduler.stats().queued) == (QUEUED, 1)
+    check_left_behind(scheduler, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        waiting.get_coro().close()
+        del waiting
+        gc.collect()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_gets_the_place_of_one_whose_loop_is_closed(full, policy):
+    scheduler, first = full(policy)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(scheduler.submit_async(nothing))
+    loop.run_until_complete(asyncio.sleep(0))
+    first.cancel()
+    loop.close()
+    waiting._log_destroy_pending = False
+    assert scheduler.repeat(1, nothing) in scheduler.jobs()
+    assert in_line(scheduler) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        waiting.get_coro().close()
+        del waiting
+        gc.collect()
+
+
 def test_a_loop_that_stands_still_is_passed_over_and_looks_when_it_goes_on(full):
     scheduler, first = full()
     loop = asyncio.new_event_loop()

@@ -46,7 +46,7 @@ def first_come_first_served(jobs, workers):
 @pytest.mark.parametrize("count", [1, 3])
 def test_queueing_as_on_paper(behind, clock, count):
     rng = random.Random(count)
-    jobs = sorted((rng.randrange(300), rng.choice([0, 1, 5, 10])) for _ in range(150))
+    jobs = sorted((rng.randrange(1, 300), rng.choice([0, 1, 5, 10])) for _ in range(150))
     scheduler = behind(VirtualWorkers(count, clock))
     tasks = [scheduler.submit_after(arrival, takes, duration) for arrival, duration in jobs]
     assert scheduler.run_for(10_000) == 150
