@@ -41,10 +41,6 @@ EXCLUDED: dict[str, tuple[tuple[int, int], str]] = {
         "each submission starts one more worker until max_workers exist, since an idle one may be "
         "needed for the next deadline; stand-in: three submissions start three",
     ),
-    "ThreadPoolExecutorTest.test_map_buffersize*": (
-        (3, 14),
-        "map(buffersize=…) is refused with NotImplementedError in this version",
-    ),
     "ThreadPoolShutdownTest.test_submit_after_interpreter_shutdown": (
         (3, 12),
         "expects 'RuntimeError: …' in a traceback, ours names the subclass SchedulerClosed; "
@@ -120,7 +116,7 @@ class Pool(duepool.Scheduler):
 
     @property
     def _threads(self) -> list[Any]:
-        return self._crew._threads
+        return [worker.thread for worker in self._crew._threads]
 
     @property
     def _broken(self) -> bool:
