@@ -44,10 +44,16 @@ static inline PyObject *dp_take_error(void) {
 }
 
 /* An exception that another thread set for this one and that came too late for the body: it must not
- * reach the next. */
-static inline void dp_clear_async(void) {
+ * reach the next. It is drawn off by entering `nothing`, a Python function: taken back in place, it
+ * would leave the interpreter looking for it at every step (3.11, 3.12). */
+static inline void dp_clear_async(PyObject *nothing) {
     PyThreadState *state = PyThreadState_Get();
-    if (state->async_exc != NULL) PyThreadState_SetAsyncExc(state->thread_id, NULL);
+    if (state->async_exc != NULL) {
+        PyObject *done = PyObject_CallNoArgs(nothing);
+        if (done == NULL) PyErr_Clear();
+        Py_XDECREF(done);
+        if (state->async_exc != NULL) PyThreadState_SetAsyncExc(state->thread_id, NULL);
+    }
 }
 
 /* True when this thread has never used a context variable: there is nothing to copy. */

@@ -47,7 +47,7 @@ from duepool._values import let_others_run
 
 cdef extern from "pyslots.h":
     PyObject* dp_list_peek(PyObject* items, Py_ssize_t index) nogil
-    void dp_clear_async()
+    void dp_clear_async(PyObject* nothing)
     PyObject* dp_call(PyObject* fn, PyObject* args, PyObject* kwargs, PyObject** error)
 
 cdef extern from "Python.h":
@@ -400,7 +400,7 @@ cdef class Running(Ending):
         )
         frame.task = NULL
         if frame.worker >= 0:
-            dp_clear_async()
+            dp_clear_async(<PyObject*>let_others_run)
         if self.copy_context:
             PyContext_Exit(context)
             if fresh and len(context):
