@@ -265,6 +265,8 @@ class Room:
                     step_down(engine, line.marks)
                 elif not line.marks:
                     stand(engine, CAPACITY, line.marks)
+                    # Its last waiter may have left since, and have found no mark to take back.
+                    line.count(engine)
             if verdict != QUOTA_FULL:
                 return verdict, None if verdict == FULL else waiter
         return FULL, None
